@@ -1,0 +1,99 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// maxAttempts bounds how often one transaction is run: rivals that still
+	// collide after this many tries are told so.
+	maxAttempts = 10
+	// finishTimeout bounds COMMIT and ROLLBACK, which outlive the caller's context:
+	// a client that hangs up must not turn a decided transaction into an unknown one.
+	finishTimeout = 5 * time.Second
+	// beginSQL also bounds how long a replica that was frozen in mid-transaction can
+	// hold row locks. It is local to the transaction, so transaction poolers keep it apart,
+	// and both statements travel as one message.
+	beginSQL     = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'"
+	beginReadSQL = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL idle_in_transaction_session_timeout = '60s'"
+)
+
+// ErrRepeat, returned by a transaction's function, rolls back and runs it again:
+// for a conflict that the function saw itself and that its rival will resolve.
+var ErrRepeat = errors.New("repeat the transaction")
+
+// TxOptions say how a transaction may be run. The zero value is a read-write
+// transaction at READ COMMITTED.
+type TxOptions struct {
+	// Snapshot reads everything as of one instant, and writes nothing.
+	Snapshot bool
+	// RepeatUnknown runs the function again when the fate of a commit is unknown.
+	// Set it only where the function finds its own earlier attempt.
+	RepeatUnknown bool
+}
+
+// InTx runs fn in a transaction and commits it when fn returns nil. It runs fn
+// again after a serialization failure, a deadlock or [ErrRepeat], until ctx
+// ends. It fails with [ErrCommitUnknown] when the answer to COMMIT was lost, and
+// otherwise with what fn or the database said, in which case nothing stands.
+// It is safe for concurrent use.
+func InTx(ctx context.Context, pool *pgxpool.Pool, o TxOptions, fn func(pgx.Tx) error) error {
+	for attempt := 1; ; attempt++ {
+		err := runTx(ctx, pool, o, fn)
+		again := errors.Is(err, ErrRepeat) || repeatable(err) ||
+			o.RepeatUnknown && errors.Is(err, ErrCommitUnknown)
+		if !again || attempt == maxAttempts && !errors.Is(err, ErrRepeat) {
+			return err
+		}
+		pause := time.Duration(rand.Int64N(int64(time.Millisecond) << min(attempt, 6)))
+		select {
+		case <-ctx.Done():
+			if errors.Is(err, ErrCommitUnknown) {
+				return err
+			}
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+func runTx(ctx context.Context, pool *pgxpool.Pool, o TxOptions, fn func(pgx.Tx) error) error {
+	begin := beginSQL
+	if o.Snapshot {
+		begin = beginReadSQL
+	}
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+	if err != nil {
+		return err
+	}
+	finishCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	if err := fn(tx); err != nil {
+		// An error here changes nothing: a connection that can't roll back is
+		// closed by the pool, and the server rolls back then.
+		_ = tx.Rollback(finishCtx)
+		return err
+	}
+	return commitFate(tx.Commit(finishCtx))
+}
+
+// commitFate turns what COMMIT answered into what is known. An ERROR is the
+// server's word that it rolled back; a FATAL, or no answer, is no word at all.
+func commitFate(err error) error {
+	if err == nil || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrTxClosed) {
+		return err
+	}
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Severity == "ERROR" {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
+}
