@@ -1,0 +1,100 @@
+package inventory_test
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"holdfast/inventory"
+)
+
+// I1 to I7 under random commands by more actors than units, on two replicas at once.
+func TestInvariantsUnderRandomCommands(t *testing.T) {
+	t.Parallel()
+	w := newWarehouse(t)
+	skus := []string{"a", "b", "c"}
+	for _, sku := range skus {
+		w.receive(sku, 4)
+	}
+	type command struct {
+		kind, which int
+		lines       []inventory.Line
+	}
+	anyCommand := rapid.Custom(func(t *rapid.T) command {
+		return command{
+			kind:  rapid.IntRange(0, 8).Draw(t, "kind"),
+			which: rapid.IntRange(0, 20).Draw(t, "which"),
+			lines: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) inventory.Line {
+				return inventory.Line{SKU: rapid.SampledFrom(skus).Draw(t, "sku"), Quantity: rapid.Int64Range(1, 3).Draw(t, "quantity")}
+			}), 1, 3).Draw(t, "lines"),
+		}
+	})
+	expected := []error{inventory.ErrSoldOut, inventory.ErrExpired, inventory.ErrReleased, inventory.ErrConfirmed,
+		inventory.ErrExpiredSoldOut, inventory.ErrBelowHeld, inventory.ErrExtensionLimit, inventory.ErrOverConfirmed}
+
+	rapid.Check(t, func(rt *rapid.T) {
+		var mu sync.Mutex
+		var made []uuid.UUID
+		pick := func(n int) uuid.UUID {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(made) == 0 {
+				return uuid.Nil
+			}
+			return made[n%len(made)]
+		}
+		run := func(s *inventory.Store, c command) error {
+			ctx, id := t.Context(), pick(c.which)
+			var err error
+			switch {
+			case c.kind <= 2 || id == uuid.Nil:
+				var r inventory.Reservation
+				r, _, err = s.Reserve(ctx, caller, inventory.Reserve{Lines: c.lines, AllowPartial: c.kind == 2})
+				if err == nil {
+					mu.Lock()
+					made = append(made, r.ID)
+					mu.Unlock()
+				}
+			case c.kind == 3:
+				_, _, err = s.Confirm(ctx, caller, inventory.Confirmation{ID: id, Retake: c.which%2 == 0})
+			case c.kind == 4:
+				_, _, err = s.Release(ctx, caller, inventory.Release{ID: id})
+			case c.kind == 5:
+				_, err = w.db.Pool.Exec(ctx, "UPDATE inventory.reservations SET expires_at = clock_timestamp() WHERE id = $1 AND status = 'held'", id)
+			case c.kind == 6:
+				_, _, err = s.ReapOnce(ctx, slog.New(slog.DiscardHandler))
+			case c.kind == 7:
+				_, _, err = s.Extend(ctx, caller, inventory.Extension{ID: id, TTL: time.Minute})
+			case c.kind == 8:
+				_, _, err = s.Adjust(ctx, caller, inventory.Adjustment{SKU: c.lines[0].SKU, Delta: c.lines[0].Quantity - 2 | 1, Reason: "r"})
+			}
+			for _, e := range expected {
+				if errors.Is(err, e) {
+					return nil
+				}
+			}
+			return err
+		}
+		var actors sync.WaitGroup
+		for i := range 6 {
+			commands := rapid.SliceOfN(anyCommand, 1, 8).Draw(rt, "commands")
+			actors.Go(func() {
+				for _, c := range commands {
+					if err := run(w.replicas[i%2], c); err != nil {
+						t.Errorf("%+v: %v", c, err)
+					}
+				}
+			})
+		}
+		actors.Wait()
+		w.checkInvariants()
+		if t.Failed() {
+			rt.FailNow()
+		}
+	})
+}

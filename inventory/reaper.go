@@ -1,0 +1,139 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"holdfast/internal/pg"
+)
+
+// Due is an expired reservation that still has to be given back.
+type Due struct {
+	ID     uuid.UUID
+	Tenant string
+	places []place
+}
+
+// selectDueSQL claims: a row that one transaction has chosen can't be chosen by another
+// that runs the same query, until the first ends. SKIP LOCKED makes rival reapers
+// share the work instead of queueing for it. The clock is read in a subquery, since as a
+// volatile function it couldn't be looked up in reservations_due_idx.
+const selectDueSQL = `
+SELECT id, tenant, line_skus, line_locations
+  FROM inventory.reservations
+ WHERE status = 'held' AND expires_at <= (SELECT clock_timestamp()) AND reap_after <= clock_timestamp()
+ ORDER BY expires_at
+ LIMIT $1
+   FOR UPDATE SKIP LOCKED`
+
+// SelectDueReservations claims up to limit expired reservations for tx, oldest first: no other
+// transaction that calls it gets them until tx ends. It never waits.
+func SelectDueReservations(ctx context.Context, tx pgx.Tx, limit int) ([]Due, error) {
+	rows, err := tx.Query(ctx, selectDueSQL, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanDue)
+}
+
+func scanDue(row pgx.CollectableRow) (Due, error) {
+	var d Due
+	var skus, locations []string
+	if err := row.Scan(&d.ID, &d.Tenant, &skus, &locations); err != nil {
+		return Due{}, err
+	}
+	for i := range skus {
+		d.places = append(d.places, place{skus[i], locations[i]})
+	}
+	return d, nil
+}
+
+// reapBatch bounds one reaping transaction, and so how long it holds stock rows.
+const reapBatch = 200
+
+// ReapOnce gives back up to one batch of expired reservations and says how many; full
+// says that there may be more. Replicas may run it at once: each reservation is given back once.
+// One that can't be given back is logged, put off for a minute, and holds up no other.
+func (s *Store) ReapOnce(ctx context.Context, log *slog.Logger) (reaped int, full bool, err error) {
+	var due []Due
+	err = pg.InTx(ctx, s.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+		reaped = 0
+		var err error
+		if due, err = SelectDueReservations(ctx, tx, reapBatch); err != nil || len(due) == 0 {
+			return err
+		}
+		reaped, err = giveBack(ctx, tx, due)
+		return err
+	})
+	if err == nil || len(due) == 0 || pg.Unavailable(err) || errors.Is(err, pg.ErrCommitUnknown) || ctx.Err() != nil {
+		return reaped, len(due) == reapBatch, err
+	}
+	// One of them spoils the batch: find out which, each in a transaction of its own.
+	reaped = 0
+	for _, d := range due {
+		gone, err := s.reapAlone(ctx, d.ID)
+		if err != nil {
+			if pg.Unavailable(err) || ctx.Err() != nil {
+				return reaped, false, err
+			}
+			log.Error("an expired reservation can't be given back; run: holdfast inventory verify", "reservation", d.ID, "tenant", d.Tenant, "error", err)
+			if _, err := s.pool.Exec(ctx, `UPDATE inventory.reservations SET reap_after = clock_timestamp() + interval '1 minute'
+				WHERE id = $1 AND status = 'held'`, d.ID); err != nil {
+				return reaped, false, err
+			}
+		}
+		reaped += gone
+	}
+	return reaped, len(due) == reapBatch, nil
+}
+
+func (s *Store) reapAlone(ctx context.Context, id uuid.UUID) (reaped int, err error) {
+	err = pg.InTx(ctx, s.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+		reaped = 0
+		rows, err := tx.Query(ctx, `SELECT id, tenant, line_skus, line_locations FROM inventory.reservations
+			WHERE id = $1 AND status = 'held' FOR UPDATE SKIP LOCKED`, id)
+		if err != nil {
+			return err
+		}
+		due, err := pgx.CollectRows(rows, scanDue)
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		reaped, err = giveBack(ctx, tx, due)
+		return err
+	})
+	return reaped, err
+}
+
+// giveBack expires claimed reservations, tenant by tenant in one order.
+func giveBack(ctx context.Context, tx pgx.Tx, due []Due) (int, error) {
+	byTenant := map[string][]Due{}
+	for _, d := range due {
+		byTenant[d.Tenant] = append(byTenant[d.Tenant], d)
+	}
+	reaped := 0
+	for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
+		var ids []uuid.UUID
+		var places []place
+		for _, d := range byTenant[tenant] {
+			ids = append(ids, d.ID)
+			places = append(places, d.places...)
+		}
+		if _, err := lockStock(ctx, tx, tenant, places); err != nil {
+			return 0, err
+		}
+		n, err := settle(ctx, tx, settlement{ids: ids, status: Expired, actor: actorExpiry})
+		if err != nil {
+			return 0, fmt.Errorf("give back %d expired reservations of %s: %w", len(ids), tenant, err)
+		}
+		reaped += n
+	}
+	return reaped, nil
+}

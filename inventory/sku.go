@@ -1,0 +1,246 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"holdfast/internal/pg"
+)
+
+// SKU is a stock keeping unit: its settings and its counters, as they are at one instant.
+type SKU struct {
+	SKU            string
+	Name           string
+	MaxPerCustomer *int64 // units, live and confirmed; nil: no limit
+	SafetyStock    int64  // units that are never offered
+	BackorderLimit int64  // units that may be held beyond what is on hand
+	DefaultTTL     *time.Duration
+	OnHand         int64
+	Held           int64 // expired holds not counted
+	Available      int64
+	Sold           int64
+	WrittenOff     int64
+	Received       int64
+	Locations      []Stock
+	CreatedAt      time.Time
+	UpdatedAt      time.Time // of the settings
+}
+
+// Stock is one location's part of a SKU.
+type Stock struct {
+	Location  string `json:"location"`
+	OnHand    int64  `json:"on_hand"`
+	Held      int64  `json:"held"`
+	Available int64  `json:"available"`
+}
+
+// Change says what a setting becomes. The zero value leaves it as it is; Set with a nil
+// Value gives it its default.
+type Change[T any] struct {
+	Set   bool
+	Value *T
+}
+
+// Settings is a command to create a SKU or to change some of its settings.
+type Settings struct {
+	SKU            string
+	Name           Change[string]
+	MaxPerCustomer Change[int64]
+	SafetyStock    Change[int64]
+	BackorderLimit Change[int64]
+	DefaultTTL     Change[time.Duration]
+}
+
+func (s Settings) check() error {
+	if err := checkSKU("sku", s.SKU); err != nil {
+		return err
+	}
+	if s.Name.Value != nil {
+		if err := checkText("name", *s.Name.Value, 255); err != nil {
+			return err
+		}
+	}
+	if s.DefaultTTL.Value != nil {
+		if err := checkTTL("default_ttl", *s.DefaultTTL.Value); err != nil {
+			return err
+		}
+	}
+	for _, units := range []struct {
+		field string
+		value *int64
+		least int64
+	}{{"max_per_customer", s.MaxPerCustomer.Value, 1}, {"safety_stock", s.SafetyStock.Value, 0}, {"backorder_limit", s.BackorderLimit.Value, 0}} {
+		if units.value != nil && (*units.value < units.least || *units.value > MaxUnits) {
+			return invalid(units.field, "must be from %d to %d, not %d", units.least, MaxUnits, *units.value)
+		}
+	}
+	return nil
+}
+
+// putSKUSQL creates or revives a SKU, or changes it. It comes after the lock of the stock row,
+// so that a deletion and a creation of the same SKU follow one another.
+const putSKUSQL = `
+WITH put AS (
+	INSERT INTO inventory.skus AS k (tenant, sku, name, default_ttl)
+	VALUES ($1, $2, coalesce($4, ''), make_interval(secs => $6))
+	ON CONFLICT (tenant, sku) DO UPDATE
+	   SET name        = CASE WHEN $3 THEN excluded.name        WHEN k.deleted_at IS NULL THEN k.name        ELSE '' END,
+	       default_ttl = CASE WHEN $5 THEN excluded.default_ttl WHEN k.deleted_at IS NULL THEN k.default_ttl END,
+	       created_at  = CASE WHEN k.deleted_at IS NULL THEN k.created_at ELSE clock_timestamp() END,
+	       updated_at  = clock_timestamp(),
+	       deleted_at  = NULL
+)
+INSERT INTO inventory.stock AS s (tenant, sku, location, max_per_customer, safety_stock, backorder_limit)
+VALUES ($1, $2, $7, $9, coalesce($11, 0), coalesce($13, 0))
+ON CONFLICT (tenant, sku, location) DO UPDATE
+   SET active           = true,
+       max_per_customer = CASE WHEN $8  THEN excluded.max_per_customer WHEN s.active THEN s.max_per_customer END,
+       safety_stock     = CASE WHEN $10 THEN excluded.safety_stock     WHEN s.active THEN s.safety_stock     ELSE 0 END,
+       backorder_limit  = CASE WHEN $12 THEN excluded.backorder_limit  WHEN s.active THEN s.backorder_limit  ELSE 0 END`
+
+// PutSKU creates a SKU, with created set, or changes the settings that the command names. It
+// fails with [ErrSettings] if more is on backorder than the new limit allows.
+func (s *Store) PutSKU(ctx context.Context, c Caller, cmd Settings) (sku SKU, created bool, err error) {
+	if err := cmd.check(); err != nil {
+		return SKU{}, false, err
+	}
+	err = pg.InTx(ctx, s.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+		shelves, err := lockStock(ctx, tx, c.Tenant, []place{{cmd.SKU, DefaultLocation}})
+		if err != nil {
+			return err
+		}
+		before, existed := shelves[place{cmd.SKU, DefaultLocation}]
+		created = !existed || !before.active
+		var ttl *float64
+		if cmd.DefaultTTL.Value != nil {
+			seconds := cmd.DefaultTTL.Value.Seconds()
+			ttl = &seconds
+		}
+		_, err = tx.Exec(ctx, putSKUSQL, c.Tenant, cmd.SKU, cmd.Name.Set, cmd.Name.Value, cmd.DefaultTTL.Set, ttl, DefaultLocation,
+			cmd.MaxPerCustomer.Set, cmd.MaxPerCustomer.Value, cmd.SafetyStock.Set, cmd.SafetyStock.Value,
+			cmd.BackorderLimit.Set, cmd.BackorderLimit.Value)
+		if pg.Constraint(err) == "stock_held_within_on_hand" {
+			return ErrSettings
+		}
+		if err != nil {
+			return err
+		}
+		sku, err = skuByID(ctx, tx, c.Tenant, cmd.SKU)
+		return err
+	})
+	return sku, created, err
+}
+
+// skusSQL reads SKUs with their totals. Holds that have expired are no longer counted,
+// whether or not they have been given back; all of it is one snapshot.
+const skusSQL = `
+SELECT k.sku, k.name, k.default_ttl, k.created_at, k.updated_at, s.location, s.max_per_customer, s.safety_stock, s.backorder_limit,
+       s.on_hand, s.held - coalesce(overdue.units, 0), s.sold, s.written_off, s.received
+  FROM (SELECT * FROM inventory.skus WHERE tenant = $1 AND deleted_at IS NULL AND (sku = $2 OR $2 = '') AND sku > $3
+         ORDER BY sku LIMIT $4) k
+  JOIN inventory.stock s USING (tenant, sku)
+  LEFT JOIN (SELECT r.tenant, l.sku, l.location, sum(l.quantity)::bigint AS units
+          FROM inventory.reservations r, unnest(r.line_skus, r.line_locations, r.line_quantities) AS l(sku, location, quantity)
+         WHERE r.status = 'held' AND r.expires_at <= (SELECT clock_timestamp()) AND r.tenant = $1
+           AND (r.line_skus @> ARRAY[$2::text] OR $2 = '')
+         GROUP BY r.tenant, l.sku, l.location) overdue
+    ON overdue.tenant = s.tenant AND overdue.sku = s.sku AND overdue.location = s.location
+ ORDER BY k.sku, s.location`
+
+func readSKUs(ctx context.Context, db querier, tenant, sku, after string, limit int) ([]SKU, error) {
+	rows, err := db.Query(ctx, skusSQL, tenant, sku, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	var skus []SKU
+	var k SKU
+	var here Stock
+	var safety, backorder, sold, writtenOff, received int64
+	var limitPerCustomer *int64
+	_, err = pgx.ForEachRow(rows, []any{&k.SKU, &k.Name, &k.DefaultTTL, &k.CreatedAt, &k.UpdatedAt, &here.Location,
+		&limitPerCustomer, &safety, &backorder, &here.OnHand, &here.Held, &sold, &writtenOff, &received}, func() error {
+		if len(skus) == 0 || skus[len(skus)-1].SKU != k.SKU {
+			k.CreatedAt, k.UpdatedAt = k.CreatedAt.UTC(), k.UpdatedAt.UTC()
+			skus = append(skus, k)
+		}
+		// A location's part keeps its share of the settings, so the SKU's are the sums.
+		total := &skus[len(skus)-1]
+		here.Available = max(0, here.OnHand+backorder-here.Held-safety)
+		total.Locations = append(total.Locations, here)
+		total.MaxPerCustomer = limitPerCustomer
+		total.SafetyStock += safety
+		total.BackorderLimit += backorder
+		total.OnHand += here.OnHand
+		total.Held += here.Held
+		total.Available += here.Available
+		total.Sold += sold
+		total.WrittenOff += writtenOff
+		total.Received += received
+		return nil
+	})
+	return skus, err
+}
+
+func skuByID(ctx context.Context, db querier, tenant, sku string) (SKU, error) {
+	if !skuPattern.MatchString(sku) {
+		return SKU{}, &NotFoundError{Kind: ErrSKUNotFound, Name: sku}
+	}
+	skus, err := readSKUs(ctx, db, tenant, sku, "", 1)
+	if err != nil {
+		return SKU{}, err
+	}
+	if len(skus) == 0 {
+		return SKU{}, &NotFoundError{Kind: ErrSKUNotFound, Name: sku}
+	}
+	return skus[0], nil
+}
+
+// GetSKU reads one SKU as it is now. It fails with [ErrSKUNotFound].
+func (s *Store) GetSKU(ctx context.Context, tenant, sku string) (SKU, error) {
+	return skuByID(ctx, s.pool, tenant, sku)
+}
+
+// ListSKUs reads up to limit SKUs in the order of their names, from after the given one.
+func (s *Store) ListSKUs(ctx context.Context, tenant, after string, limit int) ([]SKU, error) {
+	return readSKUs(ctx, s.pool, tenant, "", after, limit)
+}
+
+// DeleteSKU deletes a SKU that has no stock and no holds; its past stays readable. It fails with
+// [ErrSKUNotFound] or [ErrSKUInUse].
+func (s *Store) DeleteSKU(ctx context.Context, c Caller, sku string) error {
+	if !skuPattern.MatchString(sku) {
+		return &NotFoundError{Kind: ErrSKUNotFound, Name: sku}
+	}
+	return pg.InTx(ctx, s.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+		take := taking{tenant: c.Tenant, wanted: map[place]int64{{sku, DefaultLocation}: 0}}
+		if _, err := take.lock(ctx, tx); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `UPDATE inventory.stock SET active = false
+			WHERE tenant = $1 AND sku = $2 AND active AND on_hand = 0 AND held = 0`, c.Tenant, sku)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return ErrSKUInUse
+		}
+		_, err = tx.Exec(ctx, `UPDATE inventory.skus SET deleted_at = clock_timestamp() WHERE tenant = $1 AND sku = $2`, c.Tenant, sku)
+		return err
+	})
+}
+
+// Seed makes a SKU with some units unless it exists.
+func (s *Store) Seed(ctx context.Context, c Caller, sku, name string, units int64) error {
+	_, err := s.GetSKU(ctx, c.Tenant, sku)
+	if !errors.Is(err, ErrSKUNotFound) {
+		return err
+	}
+	if _, _, err := s.PutSKU(ctx, c, Settings{SKU: sku, Name: Change[string]{true, &name}}); err != nil {
+		return err
+	}
+	_, _, err = s.Adjust(ctx, c, Adjustment{SKU: sku, Delta: units, Reason: "initial stock"})
+	return err
+}

@@ -1,0 +1,76 @@
+package inventory
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"holdfast/internal/idempotency"
+	"holdfast/internal/pg"
+)
+
+// DefaultMaxHold is how long a hold may be extended to, from its creation, unless it began longer.
+const DefaultMaxHold = time.Hour
+
+// Store carries out inventory's commands and answers its questions. Each command is one
+// transaction. It is safe for concurrent use, here and in any number of replicas.
+type Store struct {
+	pool    *pgxpool.Pool
+	clock   *pg.Clock
+	maxHold time.Duration
+}
+
+// NewStore makes a Store on a migrated database. The clock must be kept by its Run. A
+// maxHold of zero is [DefaultMaxHold].
+func NewStore(pool *pgxpool.Pool, clock *pg.Clock, maxHold time.Duration) *Store {
+	if maxHold == 0 {
+		maxHold = DefaultMaxHold
+	}
+	return &Store{pool: pool, clock: clock, maxHold: maxHold}
+}
+
+// Caller is on whose behalf, and until when, a command is carried out.
+type Caller struct {
+	Tenant string
+	Actor  string // for the ledger
+	Key    idempotency.Key
+	// Deadline is an instant of this process, with a monotonic reading: after it the command
+	// is refused with [pg.ErrDeadline], by the database's clock in the statement that acts. Zero: none.
+	Deadline time.Time
+}
+
+// deadline is the caller's, as the database's clock counts; nil if there is none.
+func (s *Store) deadline(c Caller) *time.Time {
+	if c.Deadline.IsZero() {
+		return nil
+	}
+	at := s.clock.At(c.Deadline)
+	return &at
+}
+
+// command runs act in a transaction, once per idempotency key. A commit of unknown fate is
+// repeated only with a key, since only then is the earlier attempt found.
+func command[T any](ctx context.Context, s *Store, c Caller, act func(pgx.Tx) (T, error)) (answer T, replayed bool, err error) {
+	err = pg.InTx(ctx, s.pool, pg.TxOptions{RepeatUnknown: c.Key.Value != ""}, func(tx pgx.Tx) error {
+		var err error
+		answer, replayed, err = idempotency.Once(ctx, tx, schemaName, c.Key, func() (T, error) { return act(tx) })
+		return err
+	})
+	return answer, replayed, err
+}
+
+// refusedInTime says why a statement with a deadline changed nothing: the deadline has
+// passed, or a rival was faster and the transaction is to run again.
+func (s *Store) refusedInTime(ctx context.Context, tx pgx.Tx, c Caller) error {
+	var late bool
+	err := tx.QueryRow(ctx, "SELECT coalesce(clock_timestamp() >= $1, false)", s.deadline(c)).Scan(&late)
+	if err != nil {
+		return err
+	}
+	if late {
+		return pg.ErrDeadline
+	}
+	return pg.ErrRepeat
+}

@@ -1,0 +1,157 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"holdfast/internal/pg"
+)
+
+// Difference is a counter that isn't what ledger and holds make it.
+type Difference struct {
+	Tenant   string `json:"tenant"`
+	SKU      string `json:"sku"`
+	Location string `json:"location"`
+	Counter  string `json:"counter"`
+	Is       int64  `json:"is"`
+	ShouldBe int64  `json:"should_be"`
+	Repaired bool   `json:"repaired"`
+}
+
+func (d Difference) String() string {
+	text := fmt.Sprintf("%s/%s at %s: %s is %d, should be %d", d.Tenant, d.SKU, d.Location, d.Counter, d.Is, d.ShouldBe)
+	if d.Repaired {
+		text += " (repaired)"
+	}
+	return text
+}
+
+// recountSQL recomputes every counter: held from the holds (live or not yet given back),
+// the others from the ledger. What the ledger says of held is compared too.
+//
+// Write-offs and receipts are the negative and positive changes by adjustments and counts; what
+// a confirmation or a retake takes away from on_hand is sold.
+const recountSQL = `
+SELECT s.tenant, s.sku, s.location,
+       s.on_hand, coalesce(l.on_hand, 0),
+       s.held, coalesce(h.held, 0), coalesce(l.held, 0),
+       s.sold, coalesce(l.sold, 0),
+       s.written_off, coalesce(l.written_off, 0),
+       s.received, coalesce(l.received, 0)
+  FROM inventory.stock s
+  LEFT JOIN (SELECT tenant, sku, location,
+                    sum(delta_on_hand)::bigint AS on_hand, sum(delta_held)::bigint AS held,
+                    (-sum(delta_on_hand) FILTER (WHERE kind IN ('confirm', 'retake')))::bigint AS sold,
+                    (-sum(least(delta_on_hand, 0)) FILTER (WHERE kind IN ('receive', 'write_off', 'count')))::bigint AS written_off,
+                    (sum(greatest(delta_on_hand, 0)) FILTER (WHERE kind IN ('receive', 'write_off', 'count')))::bigint AS received
+               FROM inventory.ledger
+              WHERE ($1 = '' OR (tenant, sku, location) = ($1, $2, $3))
+              GROUP BY tenant, sku, location) l USING (tenant, sku, location)
+  LEFT JOIN (SELECT r.tenant, line.sku, line.location, sum(line.quantity)::bigint AS held
+               FROM inventory.reservations r,
+                    unnest(r.line_skus, r.line_locations, r.line_quantities) AS line(sku, location, quantity)
+              WHERE r.status = 'held' AND ($1 = '' OR r.tenant = $1 AND line.sku = $2 AND line.location = $3)
+              GROUP BY r.tenant, line.sku, line.location) h USING (tenant, sku, location)
+ WHERE ($1 = '' OR (s.tenant, s.sku, s.location) = ($1, $2, $3))
+ ORDER BY s.tenant, s.sku, s.location`
+
+// counts is one stock row with what it should be.
+type counts struct {
+	Tenant, SKU, Location        string
+	OnHand, LedgerOnHand         int64
+	Held, Holds, LedgerHeld      int64
+	Sold, LedgerSold             int64
+	WrittenOff, LedgerWrittenOff int64
+	Received, LedgerReceived     int64
+}
+
+func (c counts) differences() []Difference {
+	var found []Difference
+	compare := func(counter string, is, shouldBe int64) {
+		if is != shouldBe {
+			found = append(found, Difference{Tenant: c.Tenant, SKU: c.SKU, Location: c.Location, Counter: counter, Is: is, ShouldBe: shouldBe})
+		}
+	}
+	compare("on_hand", c.OnHand, c.LedgerOnHand)
+	compare("held", c.Held, c.Holds)
+	compare("held in the ledger", c.LedgerHeld, c.Holds)
+	compare("sold", c.Sold, c.LedgerSold)
+	compare("written_off", c.WrittenOff, c.LedgerWrittenOff)
+	compare("received", c.Received, c.LedgerReceived)
+	return found
+}
+
+// Verify recomputes every tenant's counters from ledger and holds, as of one instant, and
+// returns the differences. With repair it then makes each differing row right, in a transaction of
+// its own that locks it, and marks what it wrote as repaired. It may run while the service works.
+func Verify(ctx context.Context, pool *pgxpool.Pool, repair bool) ([]Difference, error) {
+	var rows []counts
+	err := pg.InTx(ctx, pool, pg.TxOptions{Snapshot: true}, func(tx pgx.Tx) error {
+		var err error
+		rows, err = recount(ctx, tx, "", place{})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var found []Difference
+	for _, row := range rows {
+		differences := row.differences()
+		if len(differences) > 0 && repair {
+			if differences, err = repairRow(ctx, pool, row.Tenant, place{row.SKU, row.Location}); err != nil {
+				return found, fmt.Errorf("repair %s/%s at %s: %w", row.Tenant, row.SKU, row.Location, err)
+			}
+		}
+		found = append(found, differences...)
+	}
+	return found, nil
+}
+
+func recount(ctx context.Context, tx pgx.Tx, tenant string, p place) ([]counts, error) {
+	rows, err := tx.Query(ctx, recountSQL, tenant, p.sku, p.location)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[counts])
+}
+
+// repairSQL makes the counters what ledger and holds say; the ledger's account of held is
+// made right by an entry of its own.
+const repairSQL = `
+WITH repaired AS (
+	UPDATE inventory.stock SET on_hand = $4, held = $5, sold = $6, written_off = $7, received = $8
+	 WHERE tenant = $1 AND sku = $2 AND location = $3
+	RETURNING on_hand, held
+)
+INSERT INTO inventory.ledger (tenant, sku, location, kind, delta_on_hand, delta_held, on_hand, held, reason, actor)
+SELECT $1, $2, $3, 'repair', 0, $9, on_hand, held, $10, 'verify' FROM repaired`
+
+func repairRow(ctx context.Context, pool *pgxpool.Pool, tenant string, p place) (differences []Difference, err error) {
+	err = pg.InTx(ctx, pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+		differences = nil
+		if _, err := lockStock(ctx, tx, tenant, []place{p}); err != nil {
+			return err
+		}
+		// Counted again under the lock, by a statement that sees all that was committed before it.
+		rows, err := recount(ctx, tx, tenant, p)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		row := rows[0]
+		if differences = row.differences(); len(differences) == 0 {
+			return nil
+		}
+		reason := "verify --repair"
+		for i := range differences {
+			reason += "; " + differences[i].Counter + fmt.Sprintf(" was %d", differences[i].Is)
+			differences[i].Repaired = true
+		}
+		_, err = tx.Exec(ctx, repairSQL, tenant, p.sku, p.location, row.LedgerOnHand, row.Holds,
+			row.LedgerSold, row.LedgerWrittenOff, row.LedgerReceived, row.Holds-row.LedgerHeld, reason)
+		return err
+	})
+	return differences, err
+}
