@@ -1,0 +1,66 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+
+	"holdfast/internal/httpapi"
+	"holdfast/inventory"
+)
+
+// rules tell clients of the refusals of commands.
+var rules = []httpapi.Rule{
+	{Err: inventory.ErrInvalid, Status: http.StatusUnprocessableEntity, Code: httpapi.CodeValidationFailed, Tell: tellInvalid},
+	{Err: inventory.ErrCustomerRequired, Status: http.StatusUnprocessableEntity, Code: "customer_required", Tell: httpapi.TellAll},
+	{Err: inventory.ErrOverConfirmed, Status: http.StatusUnprocessableEntity, Code: "over_confirmed", Tell: httpapi.TellAll},
+	{Err: inventory.ErrSKUNotFound, Status: http.StatusNotFound, Code: "sku_not_found", Tell: httpapi.TellAll},
+	{Err: inventory.ErrLocationNotFound, Status: http.StatusNotFound, Code: "location_not_found", Tell: httpapi.TellAll},
+	{Err: inventory.ErrReservationNotFound, Status: http.StatusNotFound, Code: "reservation_not_found"},
+	{Err: inventory.ErrSoldOut, Status: http.StatusConflict, Code: "sold_out", Tell: tellShortages},
+	{Err: inventory.ErrExpiredSoldOut, Status: http.StatusConflict, Code: "expired_sold_out", Tell: tellShortages},
+	{Err: inventory.ErrCustomerLimit, Status: http.StatusConflict, Code: "customer_limit", Tell: tellLimit},
+	{Err: inventory.ErrExpired, Status: http.StatusConflict, Code: "expired", Tell: tellState},
+	{Err: inventory.ErrReleased, Status: http.StatusConflict, Code: "released", Tell: tellState},
+	{Err: inventory.ErrConfirmed, Status: http.StatusConflict, Code: "confirmed", Tell: tellState},
+	{Err: inventory.ErrExtensionLimit, Status: http.StatusConflict, Code: "extension_limit"},
+	{Err: inventory.ErrBelowHeld, Status: http.StatusConflict, Code: "below_held", Tell: httpapi.TellAll},
+	{Err: inventory.ErrCountChanged, Status: http.StatusConflict, Code: "count_changed", Tell: httpapi.TellAll},
+	{Err: inventory.ErrSKUInUse, Status: http.StatusConflict, Code: "sku_in_use"},
+	{Err: inventory.ErrSettings, Status: http.StatusConflict, Code: "settings_conflict"},
+}
+
+func tellInvalid(err error, p *httpapi.Problem) {
+	var bad *inventory.InvalidError
+	if errors.As(err, &bad) {
+		location := "body." + bad.Field
+		if bad.Field == "sku" { // the only field of a command that comes from the path
+			location = "path.sku"
+		}
+		p.Detail = bad.Error()
+		p.Errors = []httpapi.FieldError{{Location: location, Message: bad.Reason}}
+	}
+}
+
+func tellShortages(err error, p *httpapi.Problem) {
+	var short *inventory.ShortageError
+	if errors.As(err, &short) {
+		p.Detail = short.Error()
+		p.Members = map[string]any{"shortages": short.Shortages}
+	}
+}
+
+func tellLimit(err error, p *httpapi.Problem) {
+	var limit *inventory.CustomerLimitError
+	if errors.As(err, &limit) {
+		p.Detail = limit.Error()
+		p.Members = map[string]any{"sku": limit.SKU, "limit": limit.Limit, "has": limit.Has, "wanted": limit.Wanted}
+	}
+}
+
+func tellState(err error, p *httpapi.Problem) {
+	var state *inventory.StateError
+	if errors.As(err, &state) {
+		p.Detail = state.Error()
+		p.Members = map[string]any{"reservation_status": state.Status}
+	}
+}
