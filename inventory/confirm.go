@@ -56,11 +56,12 @@ func (s *Store) Confirm(ctx context.Context, c Caller, cmd Confirmation) (Reserv
 			}
 		default:
 			settled, err := settle(ctx, tx, settlement{
-				ids: []uuid.UUID{r.ID}, status: Confirmed, confirmed: sell, actor: c.Actor, deadline: s.deadline(c)})
+				ids: []uuid.UUID{r.ID}, status: Confirmed, confirmed: sell, actor: c.Actor, deadline: s.deadline(c),
+			})
 			if err != nil {
 				return Reservation{}, err
 			}
-			if settled == 0 { // it ran out just now, or the request did
+			if settled == 0 { // the hold ran out just now, or the request did
 				return Reservation{}, s.refusedInTime(ctx, tx, c)
 			}
 		}

@@ -34,8 +34,10 @@ func TestInvariantsUnderRandomCommands(t *testing.T) {
 			}), 1, 3).Draw(t, "lines"),
 		}
 	})
-	expected := []error{inventory.ErrSoldOut, inventory.ErrExpired, inventory.ErrReleased, inventory.ErrConfirmed,
-		inventory.ErrExpiredSoldOut, inventory.ErrBelowHeld, inventory.ErrExtensionLimit, inventory.ErrOverConfirmed}
+	expected := []error{
+		inventory.ErrSoldOut, inventory.ErrExpired, inventory.ErrReleased, inventory.ErrConfirmed,
+		inventory.ErrExpiredSoldOut, inventory.ErrBelowHeld, inventory.ErrExtensionLimit, inventory.ErrOverConfirmed,
+	}
 
 	rapid.Check(t, func(rt *rapid.T) {
 		var mu sync.Mutex

@@ -78,33 +78,29 @@ func TestRivalReapersGiveBackOnce(t *testing.T) {
 	w.wantCounts("plate", 1000, 0, 0)
 }
 
-// Pitfall 5: one poison row never stops the reaper, now or at its next passes.
-func TestAPoisonRowDoesNotStopTheReaper(t *testing.T) {
+// Pitfalls 5 and 32: poison rows never stop the reaper, even if they fill its whole batch.
+func TestPoisonRowsDoNotStopTheReaper(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 10)
-	w.receive("plate", 10)
-	poison := w.hold(one("plate", 3))
-	w.expire(poison)
-	good := w.hold(one("mug", 1))
-	w.expire(good)
+	w.receive("plate", 1000)
+	const poisoned = 200 // a batch
+	for range poisoned {
+		w.expire(w.hold(one("plate", 3)))
+	}
 	// A held counter that is too low refuses to be lowered below zero.
 	w.db.Exec(t, "UPDATE inventory.stock SET held = 1 WHERE sku = 'plate'")
+	w.expire(w.hold(one("mug", 1)))
 	if n := w.reap(0); n != 1 {
 		t.Errorf("%d given back, want the good one", n)
 	}
-	later := w.hold(one("mug", 2))
-	w.expire(later)
-	if n := w.reap(1); n != 1 {
-		t.Errorf("%d given back at the next pass, want 1", n)
-	}
-	// Repaired, it is given back too.
+	// Repaired, the others are given back too.
 	if _, err := inventory.Verify(t.Context(), w.db.Pool, true); err != nil {
 		t.Fatal(err)
 	}
 	w.db.Exec(t, "UPDATE inventory.reservations SET reap_after = '-infinity'")
-	if n := w.reap(0); n != 1 {
-		t.Errorf("%d given back after the repair, want 1", n)
+	if n := w.reap(1); n != poisoned {
+		t.Errorf("%d given back after the repair, want %d", n, poisoned)
 	}
-	w.wantCounts("plate", 10, 0, 0)
+	w.wantCounts("plate", 1000, 0, 0)
 }

@@ -70,16 +70,13 @@ func settle(ctx context.Context, tx pgx.Tx, s settlement) (int, error) {
 }
 
 // lockHeld locks a reservation and then its stock rows, with any others that the caller will
-// need, and reads the reservation as it stands when all are locked.
+// need. Its time may run out while this waits: that is for the statement that acts to judge.
 func lockHeld(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID, also ...place) (Reservation, error) {
 	r, err := LockReservation(ctx, tx, tenant, id)
-	if err != nil || r.Status == Confirmed || r.Status == Released {
-		return r, err
+	if err == nil && (r.Status == Held || r.Status == Expired) {
+		_, err = lockStock(ctx, tx, tenant, append(placesOf(r.Lines), also...))
 	}
-	if _, err := lockStock(ctx, tx, tenant, append(placesOf(r.Lines), also...)); err != nil {
-		return Reservation{}, err
-	}
-	return reservationByID(ctx, tx, tenant, id) // it may have run out meanwhile
+	return r, err
 }
 
 func placesOf(lines []Line) []place {
@@ -113,7 +110,7 @@ func (s *Store) Release(ctx context.Context, c Caller, cmd Release) (Reservation
 		if err != nil {
 			return Reservation{}, err
 		}
-		if settled == 0 {
+		if settled == 0 { // the hold ran out just now, or the request did
 			return Reservation{}, s.refusedInTime(ctx, tx, c)
 		}
 		return reservationByID(ctx, tx, c.Tenant, r.ID)

@@ -189,6 +189,46 @@ func TestRetakeOfCrossedCarts(t *testing.T) {
 	}
 }
 
+// What a retake has to lock beyond its own stock is locked in the one order too: while it waits
+// for the first of them, it holds none.
+func TestRetakeKeepsTheLockOrder(t *testing.T) {
+	t.Parallel()
+	w := newWarehouse(t)
+	for _, sku := range []string{"a", "b", "z"} {
+		w.receive(sku, 1)
+	}
+	lost := w.hold(cart(map[string]int64{"b": 1, "z": 1}))
+	w.expire(lost)
+	w.reap(0)
+	w.expire(w.hold(cart(map[string]int64{"a": 1, "b": 1}))) // stands in the way, and brings a into it
+	rival, err := w.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := func(sku string) error {
+		_, err := rival.Exec(t.Context(), "SELECT 1 FROM inventory.stock WHERE sku = $1 FOR UPDATE NOWAIT", sku)
+		return err
+	}
+	if err := lock("a"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := w.store().Confirm(t.Context(), caller, inventory.Confirmation{ID: lost.ID, Retake: true})
+		done <- err
+	}()
+	w.awaitLockWait(1)
+	if err := lock("z"); err != nil {
+		t.Errorf("while it waits for a, the retake holds z: %v", err)
+	}
+	if err := rival.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPartialConfirm(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)

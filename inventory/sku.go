@@ -160,8 +160,10 @@ func readSKUs(ctx context.Context, db querier, tenant, sku, after string, limit 
 	var here Stock
 	var safety, backorder, sold, writtenOff, received int64
 	var limitPerCustomer *int64
-	_, err = pgx.ForEachRow(rows, []any{&k.SKU, &k.Name, &k.DefaultTTL, &k.CreatedAt, &k.UpdatedAt, &here.Location,
-		&limitPerCustomer, &safety, &backorder, &here.OnHand, &here.Held, &sold, &writtenOff, &received}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{
+		&k.SKU, &k.Name, &k.DefaultTTL, &k.CreatedAt, &k.UpdatedAt, &here.Location,
+		&limitPerCustomer, &safety, &backorder, &here.OnHand, &here.Held, &sold, &writtenOff, &received,
+	}, func() error {
 		if len(skus) == 0 || skus[len(skus)-1].SKU != k.SKU {
 			k.CreatedAt, k.UpdatedAt = k.CreatedAt.UTC(), k.UpdatedAt.UTC()
 			skus = append(skus, k)

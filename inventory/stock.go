@@ -59,8 +59,10 @@ func lockStock(ctx context.Context, tx pgx.Tx, tenant string, places []place) (m
 	shelves := make(map[place]shelf, len(places))
 	var p place
 	var s shelf
-	_, err = pgx.ForEachRow(rows, []any{&p.sku, &p.location, &s.active, &s.onHand, &s.held, &s.sold,
-		&s.safetyStock, &s.backorderLimit, &s.maxPerCustomer, &s.defaultTTL}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{
+		&p.sku, &p.location, &s.active, &s.onHand, &s.held, &s.sold,
+		&s.safetyStock, &s.backorderLimit, &s.maxPerCustomer, &s.defaultTTL,
+	}, func() error {
 		shelves[p] = s
 		return nil
 	})

@@ -134,7 +134,7 @@ func TestOnlyTheHolderOnRecordIsEnded(t *testing.T) {
 	}
 	db.Exec(t, `INSERT INTO club.leaderships VALUES ('chair', 7, 'crashed', 1, clock_timestamp() - interval '1 hour')`)
 	b := campaign(t, db, "b")
-	for range 3 { // three challenges have been seen
+	for range 3 {
 		awaitChallenge(t, db)
 	}
 	if err := winner.Ping(t.Context()); err != nil {
@@ -144,10 +144,11 @@ func TestOnlyTheHolderOnRecordIsEnded(t *testing.T) {
 	<-b.won
 }
 
-// awaitChallenge waits until the challenger has asked once more.
+// awaitChallenge waits until the challenger has looked once more for somebody to end.
 func awaitChallenge(t *testing.T, db *pgtest.DB) {
 	t.Helper()
-	const last = `SELECT coalesce(max(state_change), 'epoch') FROM pg_stat_activity WHERE application_name = 'holdfast elect chair' AND datname = current_database()`
+	const last = `SELECT coalesce(max(query_start), 'epoch') FROM pg_stat_activity WHERE application_name = 'holdfast elect chair'
+		AND datname = current_database() AND query LIKE '%pg_terminate_backend%' AND state = 'idle'`
 	var before, now time.Time
 	db.Scan(t, last, nil, &before)
 	for !now.After(before) {

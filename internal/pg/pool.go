@@ -130,5 +130,13 @@ func connectError(cfg *pgx.ConnConfig, err error) error {
 	if errors.As(err, &pgErr) {
 		return fmt.Errorf("can't use the database at %s: %w", where, pgErr)
 	}
+	// pgx lists every try of every address over several lines; the first says enough.
+	var tries interface{ Unwrap() []error }
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(inner) {
+		if errors.As(inner, &tries) && len(tries.Unwrap()) > 0 {
+			err = tries.Unwrap()[0]
+			break
+		}
+	}
 	return fmt.Errorf("can't reach the database at %s: %w", where, err)
 }

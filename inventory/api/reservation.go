@@ -91,9 +91,11 @@ func change(ctx context.Context, path ReservationPath, act func(uuid.UUID) (inve
 
 func registerReservations(a *httpapi.API, store *inventory.Store) {
 	const tag = "Reservations"
-	httpapi.Register(a, httpapi.Op{Method: http.MethodPost, Path: "/v1/reservations", Scope: apikey.Write, Tag: tag,
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/reservations", Scope: apikey.Write, Tag: tag,
 		Summary: "Hold units", Status: http.StatusCreated,
-		Codes: []string{"sku_not_found", "location_not_found", "sold_out", "customer_limit", "customer_required"}},
+		Codes: []string{"sku_not_found", "location_not_found", "sold_out", "customer_limit", "customer_required"},
+	},
 		func(ctx context.Context, in *reserveInput) (inventory.Reservation, error) {
 			b := in.Body
 			cmd := inventory.Reserve{Lines: linesOf(b.Lines), Customer: b.Customer, Reference: b.Reference, AllowPartial: b.AllowPartial}
@@ -106,8 +108,10 @@ func registerReservations(a *httpapi.API, store *inventory.Store) {
 			httpapi.SetReplayed(ctx, replayed)
 			return r, err
 		})
-	httpapi.Register(a, httpapi.Op{Method: http.MethodGet, Path: "/v1/reservations/{id}", Scope: apikey.Read, Tag: tag,
-		Summary: "Read a reservation", Codes: []string{"reservation_not_found"}},
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodGet, Path: "/v1/reservations/{id}", Scope: apikey.Read, Tag: tag,
+		Summary: "Read a reservation", Codes: []string{"reservation_not_found"},
+	},
 		func(ctx context.Context, in *ReservationPath) (inventory.Reservation, error) {
 			id, err := in.id()
 			if err != nil {
@@ -115,8 +119,10 @@ func registerReservations(a *httpapi.API, store *inventory.Store) {
 			}
 			return store.GetReservation(ctx, httpapi.Tenant(ctx), id)
 		})
-	httpapi.Register(a, httpapi.Op{Method: http.MethodGet, Path: "/v1/reservations", Scope: apikey.Read, Tag: tag,
-		Summary: "List reservations", Description: "Newest first."},
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodGet, Path: "/v1/reservations", Scope: apikey.Read, Tag: tag,
+		Summary: "List reservations", Description: "Newest first.",
+	},
 		func(ctx context.Context, in *listReservationsInput) (httpapi.Page[inventory.Reservation], error) {
 			var before uuid.UUID
 			if _, err := in.After("reservations", &before); err != nil {
@@ -126,8 +132,10 @@ func registerReservations(a *httpapi.API, store *inventory.Store) {
 			rows, err := store.ListReservations(ctx, httpapi.Tenant(ctx), filter, before, in.Limit+1)
 			return httpapi.NewPage(rows, in.Limit, "reservations", func(last inventory.Reservation) uuid.UUID { return last.ID }), err
 		})
-	httpapi.Register(a, httpapi.Op{Method: http.MethodPost, Path: "/v1/reservations/{id}/confirm", Scope: apikey.Write, Tag: tag,
-		Summary: "Sell what is held", Codes: []string{"reservation_not_found", "expired", "released", "confirmed", "expired_sold_out", "customer_limit", "over_confirmed"}},
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/reservations/{id}/confirm", Scope: apikey.Write, Tag: tag,
+		Summary: "Sell what is held", Codes: []string{"reservation_not_found", "expired", "released", "confirmed", "expired_sold_out", "customer_limit", "over_confirmed"},
+	},
 		func(ctx context.Context, in *confirmInput) (inventory.Reservation, error) {
 			return change(ctx, in.ReservationPath, func(id uuid.UUID) (inventory.Reservation, bool, error) {
 				cmd := inventory.Confirmation{ID: id}
@@ -140,15 +148,19 @@ func registerReservations(a *httpapi.API, store *inventory.Store) {
 				return store.Confirm(ctx, callerOf(ctx), cmd)
 			})
 		})
-	httpapi.Register(a, httpapi.Op{Method: http.MethodPost, Path: "/v1/reservations/{id}/release", Scope: apikey.Write, Tag: tag,
-		Summary: "Give a hold back", Codes: []string{"reservation_not_found", "confirmed"}},
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/reservations/{id}/release", Scope: apikey.Write, Tag: tag,
+		Summary: "Give a hold back", Codes: []string{"reservation_not_found", "confirmed"},
+	},
 		func(ctx context.Context, in *releaseInput) (inventory.Reservation, error) {
 			return change(ctx, in.ReservationPath, func(id uuid.UUID) (inventory.Reservation, bool, error) {
 				return store.Release(ctx, callerOf(ctx), inventory.Release{ID: id})
 			})
 		})
-	httpapi.Register(a, httpapi.Op{Method: http.MethodPost, Path: "/v1/reservations/{id}/extend", Scope: apikey.Write, Tag: tag,
-		Summary: "Hold on for longer", Codes: []string{"reservation_not_found", "expired", "released", "confirmed", "extension_limit"}},
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/reservations/{id}/extend", Scope: apikey.Write, Tag: tag,
+		Summary: "Hold on for longer", Codes: []string{"reservation_not_found", "expired", "released", "confirmed", "extension_limit"},
+	},
 		func(ctx context.Context, in *extendInput) (inventory.Reservation, error) {
 			return change(ctx, in.ReservationPath, func(id uuid.UUID) (inventory.Reservation, bool, error) {
 				return store.Extend(ctx, callerOf(ctx), inventory.Extension{ID: id, TTL: time.Duration(in.Body.TTL)})

@@ -81,9 +81,11 @@ type ledgerInput struct {
 
 func registerSKUs(a *httpapi.API, store *inventory.Store) {
 	const tag = "Stock"
-	httpapi.Register(a, httpapi.Op{Method: http.MethodPut, Path: "/v1/skus/{sku}", Scope: apikey.Write, Tag: tag,
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodPut, Path: "/v1/skus/{sku}", Scope: apikey.Write, Tag: tag,
 		Summary: "Create or change a SKU", Description: "A setting that is left out stays as it is; null gives its default back.",
-		Status: http.StatusOK, Also: []int{http.StatusCreated}, Codes: []string{"settings_conflict"}},
+		Status: http.StatusOK, Also: []int{http.StatusCreated}, Codes: []string{"settings_conflict"},
+	},
 		func(ctx context.Context, in *putSKUInput) (sku, error) {
 			b := in.Body
 			k, created, err := store.PutSKU(ctx, callerOf(ctx), inventory.Settings{
@@ -96,8 +98,10 @@ func registerSKUs(a *httpapi.API, store *inventory.Store) {
 			}
 			return skuOf(k), err
 		})
-	httpapi.Register(a, httpapi.Op{Method: http.MethodGet, Path: "/v1/skus/{sku}", Scope: apikey.Read, Tag: tag,
-		Summary: "Read a SKU", Codes: []string{"sku_not_found"}},
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodGet, Path: "/v1/skus/{sku}", Scope: apikey.Read, Tag: tag,
+		Summary: "Read a SKU", Codes: []string{"sku_not_found"},
+	},
 		func(ctx context.Context, in *SKUPath) (sku, error) {
 			k, err := store.GetSKU(ctx, httpapi.Tenant(ctx), in.SKU)
 			return skuOf(k), err
@@ -115,32 +119,42 @@ func registerSKUs(a *httpapi.API, store *inventory.Store) {
 			}
 			return httpapi.NewPage(skus, in.Limit, "skus", func(last sku) string { return last.SKU }), err
 		})
-	httpapi.Register(a, httpapi.Op{Method: http.MethodDelete, Path: "/v1/skus/{sku}", Scope: apikey.Write, Tag: tag,
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodDelete, Path: "/v1/skus/{sku}", Scope: apikey.Write, Tag: tag,
 		Summary: "Delete a SKU", Description: "Only one with nothing on hand or held. Past reservations and the ledger stay readable.",
-		Codes: []string{"sku_not_found", "sku_in_use"}},
+		Codes: []string{"sku_not_found", "sku_in_use"},
+	},
 		func(ctx context.Context, in *SKUPath) (httpapi.None, error) {
 			return httpapi.None{}, store.DeleteSKU(ctx, callerOf(ctx), in.SKU)
 		})
-	httpapi.Register(a, httpapi.Op{Method: http.MethodPost, Path: "/v1/skus/{sku}/adjustments", Scope: apikey.Write, Tag: tag,
-		Summary: "Receive or write off units", Codes: []string{"sku_not_found", "location_not_found", "below_held"}},
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/skus/{sku}/adjustments", Scope: apikey.Write, Tag: tag,
+		Summary: "Receive or write off units", Codes: []string{"sku_not_found", "location_not_found", "below_held"},
+	},
 		func(ctx context.Context, in *adjustInput) (sku, error) {
 			b := in.Body
 			k, replayed, err := store.Adjust(ctx, callerOf(ctx), inventory.Adjustment{
-				SKU: in.SKU, Location: b.Location, Delta: b.Delta, Reason: b.Reason, Reference: b.Reference})
+				SKU: in.SKU, Location: b.Location, Delta: b.Delta, Reason: b.Reason, Reference: b.Reference,
+			})
 			httpapi.SetReplayed(ctx, replayed)
 			return skuOf(k), err
 		})
-	httpapi.Register(a, httpapi.Op{Method: http.MethodPost, Path: "/v1/skus/{sku}/counts", Scope: apikey.Write, Tag: tag,
-		Summary: "Set what is on hand to what was counted", Codes: []string{"sku_not_found", "location_not_found", "count_changed", "below_held"}},
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/skus/{sku}/counts", Scope: apikey.Write, Tag: tag,
+		Summary: "Set what is on hand to what was counted", Codes: []string{"sku_not_found", "location_not_found", "count_changed", "below_held"},
+	},
 		func(ctx context.Context, in *countInput) (sku, error) {
 			b := in.Body
 			k, replayed, err := store.Count(ctx, callerOf(ctx), inventory.Count{
-				SKU: in.SKU, Location: b.Location, Counted: b.Counted, Expected: b.Expected, Reason: b.Reason})
+				SKU: in.SKU, Location: b.Location, Counted: b.Counted, Expected: b.Expected, Reason: b.Reason,
+			})
 			httpapi.SetReplayed(ctx, replayed)
 			return skuOf(k), err
 		})
-	httpapi.Register(a, httpapi.Op{Method: http.MethodGet, Path: "/v1/skus/{sku}/ledger", Scope: apikey.Read, Tag: tag,
-		Summary: "Read a SKU's ledger", Description: "Every change, oldest first.", Codes: []string{"sku_not_found"}},
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodGet, Path: "/v1/skus/{sku}/ledger", Scope: apikey.Read, Tag: tag,
+		Summary: "Read a SKU's ledger", Description: "Every change, oldest first.", Codes: []string{"sku_not_found"},
+	},
 		func(ctx context.Context, in *ledgerInput) (httpapi.Page[inventory.Entry], error) {
 			var after int64
 			if _, err := in.After("ledger", &after); err != nil {

@@ -157,11 +157,13 @@ func (c *Cluster) run(ctx context.Context, who *syscall.Credential, data string,
 	} else {
 		_ = l.Close()
 	}
-	args := []string{"-D", data,
+	args := []string{
+		"-D", data,
 		"-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(c.Port),
 		"-c", "unix_socket_directories=", "-c", "max_connections=300", "-c", "shared_buffers=256MB",
 		"-c", "max_wal_size=2GB", "-c", "jit=off", "-c", "timezone=UTC", "-c", "log_timezone=UTC",
-		"-c", "log_min_messages=fatal", "-c", "log_line_prefix=%m [%p] "}
+		"-c", "log_min_messages=fatal", "-c", "log_line_prefix=%m [%p] ",
+	}
 	if volatile {
 		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off",
 			"-c", "shared_buffers=128MB", "-c", "autovacuum_naptime=10s")
@@ -247,8 +249,10 @@ func (c *Cluster) Stop() error {
 
 // URL leads to a database of this cluster as the given role.
 func (c *Cluster) URL(role, password, database string) string {
-	u := url.URL{Scheme: "postgres", User: url.UserPassword(role, password), Path: database,
-		Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)), RawQuery: "sslmode=disable"}
+	u := url.URL{
+		Scheme: "postgres", User: url.UserPassword(role, password), Path: database,
+		Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)), RawQuery: "sslmode=disable",
+	}
 	return u.String()
 }
 

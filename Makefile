@@ -1,0 +1,41 @@
+# Holdfast. `make help` lists what can be done here.
+export GOTOOLCHAIN := go1.27.3
+TOOLS := go tool -modfile=tools/go.mod
+SOURCES := $(shell git ls-files -co --exclude-standard '*.go' '*.sql' '*.html' '*.css' '*.js' go.mod go.sum)
+
+.DEFAULT_GOAL := help
+
+bin/holdfast: $(SOURCES)
+	go build -o $@ ./cmd/holdfast
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: bin/holdfast ## Build bin/holdfast
+
+.PHONY: up
+up: bin/holdfast ## Run everything: PostgreSQL, two replicas of each service, some data
+	bin/holdfast up
+
+.PHONY: test
+test: ## Run all tests, on private PostgreSQL clusters, with the race detector
+	go test -race -shuffle=on ./...
+
+.PHONY: check
+check: ## Format, vet, lint, tidy modules
+	@test -z "$$($(TOOLS) gofumpt -l .)" || { $(TOOLS) gofumpt -d .; exit 1; }
+	go vet ./...
+	$(TOOLS) staticcheck ./...
+	$(TOOLS) unparam ./...
+	go mod tidy -diff
+	cd tools && go mod tidy -diff
+
+.PHONY: bench
+bench: ## Run the micro-benchmarks (the comparisons with other systems come with their own module)
+	go test -run '^$$' -bench . -benchtime 1s ./...
+
+.PHONY: clean
+clean: ## Delete what was built; the data in .holdfast stays
+	rm -rf bin
