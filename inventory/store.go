@@ -31,6 +31,9 @@ func NewStore(pool *pgxpool.Pool, clock *pg.Clock, maxHold time.Duration) *Store
 	return &Store{pool: pool, clock: clock, maxHold: maxHold}
 }
 
+// Now is the database's time, early by at most one round trip.
+func (s *Store) Now() time.Time { return s.clock.Now() }
+
 // Caller is on whose behalf, and until when, a command is carried out.
 type Caller struct {
 	Tenant string

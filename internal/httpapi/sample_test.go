@@ -114,7 +114,8 @@ func newAPI(cfg httpapi.Config) *httpapi.API {
 		func(ctx context.Context, in *struct {
 			ID   string `path:"id"`
 			Body line
-		}) (*line, error) {
+		},
+		) (*line, error) {
 			httpapi.SetStatus(ctx, 201)
 			httpapi.SetReplayed(ctx, true)
 			return &in.Body, nil

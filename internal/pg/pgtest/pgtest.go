@@ -47,8 +47,8 @@ type template struct {
 }
 
 // Main runs the tests, ends the cluster and fails when a goroutine is left over. Call it
-// from TestMain.
-func Main(m *testing.M) {
+// from TestMain, with the *testing.M or something around it.
+func Main(m interface{ Run() int }) {
 	code := m.Run()
 	if server.admin != nil {
 		server.admin.Close()

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"holdfast/chronos"
+	"holdfast/chronos/api"
+	"holdfast/webhook"
+)
+
+type chronosCmd struct {
+	Serve chronosServe `cmd:"" help:"Run one replica." set:"listen=127.0.0.1:8090"`
+}
+
+type chronosServe struct {
+	serving
+	AllowTargets string        `env:"HOLDFAST_ALLOW_TARGETS" help:"Loopback, private and similar address ranges that jobs may call, as in 127.0.0.0/8,::1/128." placeholder:"CIDR,…"`
+	Lease        time.Duration `default:"15s" help:"How long a delivery's lease lasts unless it is renewed: after a crash, its runs are delivered again so much later."`
+	Concurrency  int           `default:"256" help:"Deliveries at once."`
+	Keep         time.Duration `default:"720h" help:"How long finished runs are kept."`
+}
+
+func (c chronosServe) Run(ctx context.Context) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	allow, err := webhook.ParsePrefixes(c.AllowTargets)
+	if err != nil {
+		return err
+	}
+	schema := chronos.Schema()
+	pool, err := c.open(ctx, "holdfast chronos", schema)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	ln, err := c.listen()
+	if err != nil {
+		return err
+	}
+	httpConfig := c.httpConfig(pool, schema)
+	service, err := chronos.New(ctx, chronos.Config{
+		Pool: pool, SessionURL: c.sessionURL(), Allow: allow, Lease: c.Lease, Drain: c.Drain,
+		Concurrency: c.Concurrency, Keep: c.Keep, Log: slog.Default(), Metrics: httpConfig.Metrics,
+	})
+	if err != nil {
+		return err
+	}
+	return c.serve(ctx, api.New(service, httpConfig), ln, service.Run)
+}

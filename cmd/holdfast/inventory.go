@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"holdfast/internal/pg"
+	"holdfast/inventory"
+	"holdfast/inventory/api"
+)
+
+type inventoryCmd struct {
+	Serve  inventoryServe  `cmd:"" help:"Run one replica." set:"listen=127.0.0.1:8080"`
+	Verify inventoryVerify `cmd:"" help:"Recompute every counter from ledger and holds."`
+}
+
+type inventoryServe struct {
+	serving
+	MaxHold time.Duration `default:"1h" help:"How long after its creation a hold may be extended to."`
+}
+
+func (c inventoryServe) Run(ctx context.Context) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	schema := inventory.Schema()
+	pool, err := c.open(ctx, "holdfast inventory", schema)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	clock, err := pg.NewClock(ctx, pool)
+	if err != nil {
+		return err
+	}
+	ln, err := c.listen()
+	if err != nil {
+		return err
+	}
+	store := inventory.NewStore(pool, clock, c.MaxHold)
+	face := api.New(store, pool, c.httpConfig(pool, schema))
+	return c.serve(ctx, face, ln, func(ctx context.Context) error {
+		return store.Run(ctx, slog.Default(), face.Metrics())
+	})
+}
+
+type inventoryVerify struct {
+	database
+	JSON   bool `name:"json" help:"Write JSON."`
+	Repair bool `help:"Make the counters right, and say what was written."`
+}
+
+func (c inventoryVerify) Run(ctx context.Context, out output) error {
+	pool, err := pg.OpenPool(ctx, c.DatabaseURL, pg.PoolOptions{MaxConns: 2, Name: "holdfast verify"})
+	if err == nil {
+		defer pool.Close()
+		err = pg.CheckMigrated(ctx, pool, inventory.Schema())
+	}
+	var differences []inventory.Difference
+	if err == nil {
+		differences, err = inventory.Verify(ctx, pool, c.Repair)
+	}
+	left := 0
+	for _, d := range differences {
+		if !d.Repaired {
+			left++
+		}
+	}
+	if c.JSON {
+		if err := writeVerifyJSON(out, differences, left, err); err != nil {
+			return err
+		}
+	} else {
+		for _, d := range differences {
+			fmt.Fprintln(out.stdout, d)
+		}
+		if err == nil && len(differences) == 0 {
+			fmt.Fprintln(out.stdout, "every counter agrees with ledger and holds")
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if left > 0 {
+		return exitError(1)
+	}
+	return nil
+}
+
+// writeVerifyJSON writes an object whatever happened, so that a script can always read one.
+func writeVerifyJSON(out output, differences []inventory.Difference, left int, failed error) error {
+	report := struct {
+		OK          bool                   `json:"ok"`
+		Differences []inventory.Difference `json:"differences"`
+		Error       string                 `json:"error,omitempty"`
+	}{OK: failed == nil && left == 0, Differences: differences}
+	if failed != nil {
+		report.Error = failed.Error()
+	}
+	if report.Differences == nil {
+		report.Differences = []inventory.Difference{}
+	}
+	encoder := json.NewEncoder(out.stdout)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(report)
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"holdfast/internal/apikey"
+	"holdfast/internal/httpapi"
+	"holdfast/internal/pg"
+)
+
+// database is where a command finds its database.
+type database struct {
+	DatabaseURL string `required:"" env:"DATABASE_URL" help:"PostgreSQL, as postgres://user:password@host:port/database." placeholder:"URL"`
+}
+
+// serving is what the replicas of both services are told alike.
+type serving struct {
+	database
+	SessionDatabaseURL string        `env:"SESSION_DATABASE_URL" help:"The same database without a transaction pooler between, for locks that belong to a session. Default: DATABASE_URL." placeholder:"URL"`
+	Listen             string        `default:"${listen}" env:"HOLDFAST_LISTEN" help:"Address to serve on."`
+	Auth               string        `enum:"on,off" default:"on" env:"HOLDFAST_AUTH" help:"Ask for API keys. Off serves loopback only."`
+	Connections        int32         `default:"16" help:"Database connections of the pool."`
+	RequestTimeout     time.Duration `default:"10s" help:"A request is carried out within this time or never."`
+	MaxInFlight        int           `default:"4096" help:"Requests worked on at once; more are told to come back."`
+	RatePerSecond      int           `default:"0" help:"Requests per second of one API key; 0: no limit."`
+	Drain              time.Duration `default:"30s" help:"How long what is in flight may take to end after SIGTERM."`
+}
+
+// check refuses what would only fail later.
+func (s serving) check() error {
+	for _, flag := range []struct {
+		name  string
+		least int64
+		value int64
+	}{
+		{"connections", 2, int64(s.Connections)},
+		{"request-timeout", 1, int64(s.RequestTimeout)},
+		{"max-in-flight", 1, int64(s.MaxInFlight)},
+		{"rate-per-second", 0, int64(s.RatePerSecond)},
+		{"drain", 0, int64(s.Drain)},
+	} {
+		if flag.value < flag.least {
+			return fmt.Errorf("--%s: too small", flag.name)
+		}
+	}
+	if s.Auth == "off" {
+		return httpapi.CheckOpen(s.Listen)
+	}
+	return nil
+}
+
+func (s serving) sessionURL() string {
+	if s.SessionDatabaseURL != "" {
+		return s.SessionDatabaseURL
+	}
+	return s.DatabaseURL
+}
+
+// open reaches the database and checks that it is migrated.
+func (s serving) open(ctx context.Context, name string, schema pg.Schema) (*pgxpool.Pool, error) {
+	pool, err := pg.OpenPool(ctx, s.DatabaseURL, pg.PoolOptions{MaxConns: s.Connections, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	if err := pg.CheckMigrated(ctx, pool, schema); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+func (s serving) httpConfig(pool *pgxpool.Pool, schema pg.Schema) httpapi.Config {
+	cfg := httpapi.Config{
+		Version: version, RequestTimeout: s.RequestTimeout, MaxInFlight: s.MaxInFlight, RatePerSecond: s.RatePerSecond,
+		Log: slog.Default(), Metrics: prometheus.NewRegistry(),
+	}
+	if s.Auth == "on" {
+		cfg.Keys = apikey.NewStore(pool, schema.Name)
+	}
+	return cfg
+}
+
+func (s serving) listen() (net.Listener, error) {
+	ln, err := net.Listen("tcp", s.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	return ln, nil
+}
+
+// serve answers requests and does the background work until ctx ends. The background ends
+// only when the last request has been answered, unless it has to drain as well.
+func (s serving) serve(ctx context.Context, api *httpapi.API, ln net.Listener, background func(context.Context) error) error {
+	slog.Info("serving", "address", ln.Addr().String(), "auth", s.Auth)
+	all, ctx := errgroup.WithContext(ctx)
+	all.Go(func() error { return api.Serve(ctx, ln, s.Drain) })
+	all.Go(func() error { return background(ctx) })
+	err := all.Wait()
+	if err == nil {
+		slog.Info("drained")
+	}
+	return err
+}

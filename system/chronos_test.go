@@ -1,0 +1,272 @@
+package system
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdfast/chronos"
+	"holdfast/internal/pg/pgtest"
+)
+
+func unmarshal(t *testing.T, data []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(data, into); err != nil {
+		t.Errorf("%v in %s", err, data)
+	}
+}
+
+// hook is where deliveries come in.
+type hook struct {
+	*httptest.Server
+	arrived chan delivery
+}
+
+type delivery struct {
+	id, attempt  string
+	scheduledFor time.Time
+	answer       chan int // the status to answer with; without a waiting test, 200 at once
+}
+
+// newHook answers every delivery with 200; with hold, only when the test says so.
+func newHook(t *testing.T, hold bool) *hook {
+	t.Helper()
+	h := &hook{arrived: make(chan delivery, 10_000)}
+	var over sync.WaitGroup
+	end := make(chan struct{})
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		over.Add(1)
+		defer over.Done()
+		_, _ = io.Copy(io.Discard, r.Body)
+		at, err := time.Parse(time.RFC3339Nano, r.Header.Get("chronos-scheduled-for"))
+		if err != nil {
+			t.Errorf("chronos-scheduled-for: %v", err)
+		}
+		d := delivery{id: r.Header.Get("webhook-id"), attempt: r.Header.Get("chronos-attempt"), scheduledFor: at, answer: make(chan int, 1)}
+		h.arrived <- d
+		if hold {
+			select {
+			case status := <-d.answer:
+				w.WriteHeader(status)
+			case <-r.Context().Done():
+			case <-end:
+			}
+		}
+	}))
+	t.Cleanup(func() { close(end); h.Close(); over.Wait() })
+	return h
+}
+
+func (h *hook) next(t *testing.T) delivery {
+	t.Helper()
+	select {
+	case d := <-h.arrived:
+		return d
+	case <-time.After(patience):
+		t.Fatal("no delivery comes")
+		return delivery{}
+	}
+}
+
+type run struct {
+	ID           string    `json:"id"`
+	Status       string    `json:"status"`
+	Reason       string    `json:"reason"`
+	ScheduledFor time.Time `json:"scheduled_for"`
+	Attempts     []struct {
+		Number  int    `json:"number"`
+		Outcome string `json:"outcome"`
+	} `json:"attempts"`
+}
+
+func serveChronos(t *testing.T, db *pgtest.DB, args ...string) service {
+	t.Helper()
+	return serve(t, "chronos", db.URL, append([]string{"--allow-targets=127.0.0.0/8"}, args...)...)
+}
+
+func putJob(t *testing.T, s service, name, rest string, h *hook) {
+	t.Helper()
+	s.call(201, "PUT", "/v1/jobs/"+name, fmt.Sprintf(`{%s, "target": {"webhook": {"url": %q, "timeout": "60s"}}}`, rest, h.URL), nil)
+}
+
+// leading is what a replica says when it has won.
+const leading = `msg=leading .*what=planner`
+
+// A delivery a second, each instant once, while the leader is killed and started again: no instant
+// is lost and none is planned twice.
+func TestEverySecondWhileTheLeaderIsKilled(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t, chronos.Schema())
+	leader := serveChronos(t, db)
+	leader.awaitLine(leading)
+	other := serveChronos(t, db)
+	h := newHook(t, false)
+	putJob(t, other, "tick", `"schedule": {"every": "1s"}, "overlap": "allow"`, h)
+
+	seen := map[time.Time]int{}
+	var first, last time.Time
+	collect := func(n int) {
+		for range n {
+			d := h.next(t)
+			seen[d.scheduledFor]++
+			if first.IsZero() || d.scheduledFor.Before(first) {
+				first = d.scheduledFor
+			}
+			if d.scheduledFor.After(last) {
+				last = d.scheduledFor
+			}
+		}
+	}
+	collect(3)
+	leader.kill()
+	other.awaitLine(leading)
+	collect(3)
+	leader = serveChronos(t, db)
+	collect(3)
+	other.kill() // and the other way round
+	leader.awaitLine(leading)
+	collect(3)
+
+	count := 0
+	for at := first; !at.After(last); at = at.Add(time.Second) {
+		count++
+		// A replica that was killed between the delivery and its record delivers again: at least
+		// once, and the receiver sees the same id.
+		if seen[at] == 0 {
+			t.Errorf("instant %v wasn't delivered", at)
+		}
+	}
+	if len(seen) != count {
+		t.Errorf("%d instants were delivered, want the %d from %v to %v", len(seen), count, first, last)
+	}
+	var planned, distinct int
+	db.Scan(t, `SELECT count(*), count(DISTINCT scheduled_for) FROM
+		(SELECT scheduled_for FROM chronos.job_runs UNION ALL SELECT scheduled_for FROM chronos.run_history) r`, nil, &planned, &distinct)
+	if planned != distinct {
+		t.Errorf("%d runs for %d instants", planned, distinct)
+	}
+}
+
+// The worker is killed with a delivery in flight: after the lease it is delivered again, with
+// the same id and the next number.
+func TestARunWhoseWorkerWasKilledIsDeliveredAgain(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t, chronos.Schema())
+	h := newHook(t, true)
+	one := serveChronos(t, db, "--lease=2s")
+	putJob(t, one, "slow", `"schedule": "0 0 1 1 *"`, h)
+	one.call(202, "POST", "/v1/jobs/slow/trigger", "", nil)
+	first := h.next(t)
+	two := serveChronos(t, db, "--lease=2s")
+	one.kill()
+	second := h.next(t)
+	if second.id != first.id || first.attempt != "1" || second.attempt != "2" {
+		t.Errorf("delivered as %s attempt %s, then %s attempt %s", first.id, first.attempt, second.id, second.attempt)
+	}
+	second.answer <- 200
+	var r run
+	two.await(func() bool { two.call(200, "GET", "/v1/runs/"+first.id, "", &r); return r.Status == "succeeded" })
+	if len(r.Attempts) != 2 || r.Attempts[0].Outcome != "lease_expired" || r.Attempts[1].Outcome != "succeeded" {
+		t.Errorf("attempts: %+v", r.Attempts)
+	}
+}
+
+// A worker that lives and renews for three lease lengths is never reclaimed.
+func TestARunWhoseWorkerRenewsIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t, chronos.Schema())
+	h := newHook(t, true)
+	one, two := serveChronos(t, db, "--lease=1s"), serveChronos(t, db, "--lease=1s")
+	putJob(t, one, "long", `"schedule": "0 0 1 1 *"`, h)
+	var triggered run
+	two.call(202, "POST", "/v1/jobs/long/trigger", "", &triggered)
+	d := h.next(t)
+	one.await(func() bool {
+		var past bool
+		db.Scan(t, "SELECT clock_timestamp() > started_at + interval '3.5 s' FROM chronos.job_runs WHERE id = $1", []any{d.id}, &past)
+		return past
+	})
+	d.answer <- 200
+	var r run
+	one.await(func() bool { one.call(200, "GET", "/v1/runs/"+d.id, "", &r); return r.Status == "succeeded" })
+	if len(r.Attempts) != 1 || len(h.arrived) != 0 {
+		t.Errorf("attempts %+v, and %d more deliveries", r.Attempts, len(h.arrived))
+	}
+}
+
+// SIGTERM: a delivery in flight ends and is recorded; one that doesn't end in time is given
+// back without having counted, and another replica delivers it.
+func TestDrainEndsOrGivesBackDeliveries(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		drain string
+		ends  bool
+	}{"ends": {"30s", true}, "given back": {"1s", false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.New(t, chronos.Schema())
+			h := newHook(t, true)
+			one := serveChronos(t, db, "--drain="+c.drain)
+			putJob(t, one, "slow", `"schedule": "0 0 1 1 *"`, h)
+			one.call(202, "POST", "/v1/jobs/slow/trigger", "", nil)
+			first := h.next(t)
+			two := serveChronos(t, db)
+			one.signal(syscall.SIGTERM)
+			one.await(func() bool { status, _, _ := one.try("GET", "/livez", ""); return status == 0 })
+			if c.ends {
+				first.answer <- 200
+			}
+			if code := one.wait(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			if !c.ends {
+				second := h.next(t)
+				if second.id != first.id {
+					t.Errorf("run %s came, want %s", second.id, first.id)
+				}
+				second.answer <- 200
+			}
+			var r run
+			two.await(func() bool { two.call(200, "GET", "/v1/runs/"+first.id, "", &r); return r.Status == "succeeded" })
+			if c.ends && len(r.Attempts) != 1 || !c.ends && (len(r.Attempts) != 2 || r.Attempts[0].Outcome != "released") {
+				t.Errorf("attempts: %+v", r.Attempts)
+			}
+		})
+	}
+}
+
+// A leader that is frozen keeps its session: another takes over all the same, and when the frozen
+// one wakes, nothing is planned twice.
+func TestAFrozenLeaderIsReplacedAndDoesNoHarm(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t, chronos.Schema())
+	leader := serveChronos(t, db)
+	leader.awaitLine(leading)
+	other := serveChronos(t, db)
+	h := newHook(t, false)
+	putJob(t, other, "tick", `"schedule": {"every": "1s"}, "overlap": "allow"`, h)
+	first := h.next(t).scheduledFor
+	leader.signal(syscall.SIGSTOP)
+	other.awaitLine(leading)
+	leader.signal(syscall.SIGCONT)
+	leader.awaitLine(`not leading`)
+	var last time.Time
+	db.Scan(t, "SELECT clock_timestamp()", nil, &last)
+	await(t, func() bool {
+		var settled bool
+		db.Scan(t, "SELECT NOT EXISTS (SELECT 1 FROM chronos.job_runs WHERE scheduled_for <= $1)", []any{last}, &settled)
+		return settled
+	})
+	var instants, distinct, span int
+	db.Scan(t, `SELECT count(*), count(DISTINCT scheduled_for), extract(epoch FROM max(scheduled_for) - min(scheduled_for))::int + 1
+		FROM chronos.run_history WHERE scheduled_for BETWEEN $1 AND $2 AND missed IS NULL`, []any{first, last}, &instants, &distinct, &span)
+	if instants != distinct || instants != span {
+		t.Errorf("%d runs of %d instants in %d seconds", instants, distinct, span)
+	}
+}
