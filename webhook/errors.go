@@ -32,6 +32,7 @@ func invalid(field, reason string) error {
 	return &FieldError{Field: field, Reason: reason, kind: ErrInvalid}
 }
 
-func forbidden(field, reason string) error {
-	return &FieldError{Field: field, Reason: reason, kind: ErrTargetForbidden}
+// forbidden is for the one field that says where a request goes.
+func forbidden(reason string) error {
+	return &FieldError{Field: "url", Reason: reason, kind: ErrTargetForbidden}
 }

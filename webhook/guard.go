@@ -88,7 +88,7 @@ func (g *Guard) Control(network, address string, conn syscall.RawConn) error {
 		kind = rangeName(ap.Addr())
 	}
 	// The address itself stays out: it would let a tenant read internal DNS.
-	return forbidden("url", "has a host that resolves to a "+kind+" address")
+	return forbidden("has a host that resolves to a " + kind + " address")
 }
 
 func (g *Guard) allows(addr netip.Addr) bool { return g.guardian.SafeAddr(addr) == nil }

@@ -107,9 +107,9 @@ func (g *Guard) checkIPv6(host string) error {
 		return invalid("url", "has a host in brackets that isn't an IPv6 address")
 	case addr.Is4In6():
 		// It would be dialled as IPv4; only one spelling of an address is taken.
-		return forbidden("url", "has an IPv4 address written as IPv6")
+		return forbidden("has an IPv4 address written as IPv6")
 	case !g.allows(addr):
-		return forbidden("url", "has a "+rangeName(addr)+" address as its host")
+		return forbidden("has a " + rangeName(addr) + " address as its host")
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (g *Guard) checkHost(host string) error {
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		if !g.allows(addr) {
-			return forbidden("url", "has a "+rangeName(addr)+" address as its host")
+			return forbidden("has a " + rangeName(addr) + " address as its host")
 		}
 		return nil
 	}
@@ -145,9 +145,9 @@ func (g *Guard) checkHost(host string) error {
 	case isNumber(last):
 		// 2130706433, 0x7f.1, 0177.0.0.1, 127.1: the system's resolver reads
 		// these as addresses, DNS has no such names.
-		return forbidden("url", "has an address as its host that isn't four decimal numbers without leading zeros")
+		return forbidden("has an address as its host that isn't four decimal numbers without leading zeros")
 	case last == "localhost" && !g.allows(loopback4) && !g.allows(loopback6):
-		return forbidden("url", "has localhost as its host")
+		return forbidden("has localhost as its host")
 	}
 	return nil
 }

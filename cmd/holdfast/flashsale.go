@@ -90,7 +90,7 @@ func (f flashsale) Run(ctx context.Context, out output) error {
 func (f flashsale) sell(ctx context.Context, shop buyer, sku string, progress io.Writer) *tally {
 	t := &tally{held: map[uuid.UUID]int{}, errors: map[string]int{}, latency: hdrhistogram.New(1, int64(f.Timeout/time.Microsecond), 3)}
 	bar := progressbar.NewOptions(f.Clicks, progressbar.OptionSetWriter(progress), progressbar.OptionSetDescription("clicks"),
-		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("clicks"),
+		progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("clicks"),
 		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionOnCompletion(func() { fmt.Fprintln(progress) }))
 	clicks := make(chan int)
 	go func() {
