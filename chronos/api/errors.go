@@ -1,0 +1,44 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+
+	"holdfast/chronos"
+	"holdfast/chronos/cron"
+	"holdfast/chronos/queue"
+	"holdfast/internal/httpapi"
+	"holdfast/webhook"
+)
+
+// rules tell clients of the refusals of commands.
+var rules = []httpapi.Rule{
+	{Err: chronos.ErrInvalid, Status: http.StatusUnprocessableEntity, Code: httpapi.CodeValidationFailed, Tell: tellField},
+	{Err: cron.ErrInvalidSchedule, Status: http.StatusUnprocessableEntity, Code: "invalid_schedule", Tell: tellField},
+	{Err: cron.ErrInvalidTimezone, Status: http.StatusUnprocessableEntity, Code: "invalid_timezone", Tell: tellField},
+	{Err: chronos.ErrScheduleInPast, Status: http.StatusUnprocessableEntity, Code: "schedule_in_past", Tell: tellField},
+	{Err: webhook.ErrTargetForbidden, Status: http.StatusUnprocessableEntity, Code: "target_forbidden", Tell: tellField},
+	{Err: chronos.ErrNotAvailable, Status: http.StatusUnprocessableEntity, Code: "not_available", Tell: tellField},
+	{Err: chronos.ErrJobNotFound, Status: http.StatusNotFound, Code: "job_not_found"},
+	{Err: queue.ErrNotFound, Status: http.StatusNotFound, Code: "run_not_found"},
+	{Err: queue.ErrLeaseLost, Status: http.StatusConflict, Code: "lease_lost", Tell: func(_ error, p *httpapi.Problem) {
+		p.Detail = "The lease token isn't the run's current one, or its lease has ended. Nothing was changed."
+	}},
+	{Err: queue.ErrState, Status: http.StatusConflict, Code: "run_state", Tell: tellState},
+}
+
+func tellField(err error, p *httpapi.Problem) {
+	var bad *chronos.FieldError
+	if errors.As(err, &bad) {
+		p.Detail = bad.Error()
+		p.Errors = []httpapi.FieldError{{Location: "body." + bad.Field, Message: bad.Reason}}
+	}
+}
+
+func tellState(err error, p *httpapi.Problem) {
+	var state *queue.StateError
+	if errors.As(err, &state) {
+		p.Detail = state.Error()
+		p.Members = map[string]any{"run_status": state.Status}
+	}
+}

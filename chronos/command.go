@@ -1,0 +1,293 @@
+package chronos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"holdfast/chronos/cron"
+	"holdfast/chronos/queue"
+	"holdfast/internal/pg"
+)
+
+// Put is the answer to a job that was put.
+type Put struct {
+	Job     Job
+	Created bool
+}
+
+// PutJob creates a job or replaces it. Paused says whether it is to be paused; nil leaves
+// that as it is. The same spec again changes nothing. Another spec takes effect for every instant
+// that hasn't come: what was planned ahead is planned anew, and an interval is counted from
+// now if its timing changed. It fails with a [FieldError].
+func (s *Store) PutJob(ctx context.Context, c Caller, name string, spec Spec, paused *bool) (Put, bool, error) {
+	return command(ctx, s, c, func(tx pgx.Tx) (Put, error) {
+		j, err := lockJob(ctx, tx, c.Tenant, name)
+		if errors.Is(err, ErrJobNotFound) {
+			j, err = s.create(ctx, tx, c.Tenant, name, spec, paused != nil && *paused)
+			return Put{j, true}, err
+		}
+		if err == nil {
+			err = s.replace(ctx, tx, &j, spec, paused)
+		}
+		return Put{j, false}, err
+	})
+}
+
+// EditJob replaces a job by what edit makes of it as it stands. It fails with [ErrJobNotFound], a
+// [FieldError], or what edit says.
+func (s *Store) EditJob(ctx context.Context, c Caller, name string, edit func(Job) (Spec, *bool, error)) (Job, bool, error) {
+	return command(ctx, s, c, func(tx pgx.Tx) (Job, error) {
+		j, err := lockJob(ctx, tx, c.Tenant, name)
+		if err != nil {
+			return j, err
+		}
+		spec, paused, err := edit(j)
+		if err != nil {
+			return j, err
+		}
+		return j, s.replace(ctx, tx, &j, spec, paused)
+	})
+}
+
+// prepare checks a new or changed spec and makes its instants whole milliseconds, which is
+// what a run's id keeps of one.
+func (s *Store) prepare(spec *Spec) error {
+	for _, t := range []**time.Time{&spec.StartAt, &spec.EndAt} {
+		if *t != nil {
+			whole := (*t).UTC().Truncate(time.Millisecond)
+			*t = &whole
+		}
+	}
+	return spec.check(s.guard)
+}
+
+// checkAhead refuses a single instant that is past.
+func checkAhead(tt timetable, t Timing, now time.Time) error {
+	if _, ok := tt.next(now); !ok && t.At != "" {
+		return &FieldError{"schedule.at", "is past, or outside start_at and end_at", ErrScheduleInPast}
+	}
+	return nil
+}
+
+func (s *Store) create(ctx context.Context, tx pgx.Tx, tenant, name string, spec Spec, paused bool) (Job, error) {
+	if err := CheckName(name); err != nil {
+		return Job{}, err
+	}
+	if err := s.prepare(&spec); err != nil {
+		return Job{}, err
+	}
+	now, err := dbNow(ctx, tx)
+	if err != nil {
+		return Job{}, err
+	}
+	j := Job{Tenant: tenant, Name: name, Spec: spec, Anchor: now.Truncate(time.Second)}
+	tt, err := spec.compile(name, j.Anchor)
+	if err != nil {
+		return j, err
+	}
+	if err := checkAhead(tt, spec.Schedule, now); err != nil {
+		return j, err
+	}
+	text, _, err := spec.encode()
+	if err != nil {
+		return j, err
+	}
+	if paused {
+		j.PausedAt = &now
+	}
+	err = tx.QueryRow(ctx, `INSERT INTO chronos.jobs (tenant, name, spec, anchor, zone_data, revision) VALUES ($1, $2, $3, $4, $5, 0)
+		ON CONFLICT (tenant, name) WHERE deleted_at IS NULL DO NOTHING RETURNING id, created_at`,
+		tenant, name, text, j.Anchor, cron.ZoneDataVersion()).Scan(&j.ID, &j.CreatedAt)
+	if err != nil {
+		return j, noRows(err, pg.ErrRepeat) // a rival has just created it: replace that
+	}
+	if err := ensureSecret(ctx, tx, tenant); err != nil {
+		return j, err
+	}
+	if err := j.restart(ctx, tx, now); err != nil {
+		return j, err
+	}
+	return j, j.settle(ctx, tx, now, planAhead)
+}
+
+func (s *Store) replace(ctx context.Context, tx pgx.Tx, j *Job, spec Spec, paused *bool) error {
+	if err := s.prepare(&spec); err != nil {
+		return err
+	}
+	now, err := dbNow(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if !sameSpec(&j.Spec, &spec) {
+		if err := s.change(ctx, tx, j, spec, now); err != nil {
+			return err
+		}
+	}
+	if paused == nil || *paused == j.Paused {
+		return nil
+	}
+	if *paused {
+		return j.pause(ctx, tx, now, "", nil)
+	}
+	return j.resume(ctx, tx, now)
+}
+
+// sameSpec compares what would be stored.
+func sameSpec(a, b *Spec) bool {
+	one, _, err1 := a.encode()
+	two, _, err2 := b.encode()
+	return err1 == nil && err2 == nil && one == two
+}
+
+func (s *Store) change(ctx context.Context, tx pgx.Tx, j *Job, spec Spec, now time.Time) error {
+	anchor := j.Anchor
+	if !j.Spec.sameTiming(&spec) {
+		anchor = now.Truncate(time.Second)
+	}
+	tt, err := spec.compile(j.Name, anchor)
+	if err != nil {
+		return err
+	}
+	if !j.Spec.sameTiming(&spec) {
+		if err := checkAhead(tt, spec.Schedule, now); err != nil {
+			return err
+		}
+	}
+	if err := j.settle(ctx, tx, now, 0); err != nil {
+		return err
+	}
+	if err := j.unplan(ctx, tx); err != nil {
+		return err
+	}
+	j.Spec, j.Anchor = spec, anchor
+	if err := j.restart(ctx, tx, now); err != nil {
+		return err
+	}
+	return j.settle(ctx, tx, now, planAhead)
+}
+
+// DeleteJob ends a job: nothing is planned any more, its pending runs are cancelled, and
+// those in flight end as they do, without another attempt. Its history stays, and its name is free.
+// It fails with [ErrJobNotFound].
+func (s *Store) DeleteJob(ctx context.Context, c Caller, name string) error {
+	_, _, err := command(ctx, s, c, func(tx pgx.Tx) (struct{}, error) {
+		var none struct{}
+		j, err := lockJob(ctx, tx, c.Tenant, name)
+		if err != nil {
+			return none, err
+		}
+		now, err := dbNow(ctx, tx)
+		if err != nil {
+			return none, err
+		}
+		if err := j.settle(ctx, tx, now, 0); err != nil {
+			return none, err
+		}
+		if err := j.unplan(ctx, tx); err != nil {
+			return none, err
+		}
+		if _, err := queue.EndPending(ctx, tx, j.ID, true, queue.Cancelled, queue.ReasonJobDeleted); err != nil {
+			return none, err
+		}
+		_, err = tx.Exec(ctx, `UPDATE chronos.jobs SET deleted_at = clock_timestamp(), next_at = NULL, revision = revision + 1 WHERE id = $1`, j.ID)
+		return none, err
+	})
+	return err
+}
+
+// PauseJob pauses a job, until a time or until it is resumed: instants that come meanwhile
+// are skipped and never made up for. A paused job keeps the beginning of its pause. It
+// fails with [ErrJobNotFound] or a [FieldError].
+func (s *Store) PauseJob(ctx context.Context, c Caller, name, reason string, until *time.Time) (Job, bool, error) {
+	return command(ctx, s, c, func(tx pgx.Tx) (Job, error) {
+		j, err := lockJob(ctx, tx, c.Tenant, name)
+		if err != nil {
+			return j, err
+		}
+		now, err := dbNow(ctx, tx)
+		if err != nil {
+			return j, err
+		}
+		if until != nil && !until.After(now) {
+			return j, invalid("until", "must be in the future")
+		}
+		return j, j.pause(ctx, tx, now, reason, until)
+	})
+}
+
+func (j *Job) pause(ctx context.Context, tx pgx.Tx, now time.Time, reason string, until *time.Time) error {
+	if err := j.settle(ctx, tx, now, 0); err != nil {
+		return err
+	}
+	if !j.Paused {
+		j.PausedAt = &now
+	}
+	j.PausedUntil, j.PauseReason = until, reason
+	return j.write(ctx, tx)
+}
+
+// ResumeJob ends a pause. A job that isn't paused is left as it is. It fails with [ErrJobNotFound].
+func (s *Store) ResumeJob(ctx context.Context, c Caller, name string) (Job, bool, error) {
+	return command(ctx, s, c, func(tx pgx.Tx) (Job, error) {
+		j, err := lockJob(ctx, tx, c.Tenant, name)
+		if err != nil || !j.Paused {
+			return j, err
+		}
+		now, err := dbNow(ctx, tx)
+		if err != nil {
+			return j, err
+		}
+		return j, j.resume(ctx, tx, now)
+	})
+}
+
+func (j *Job) resume(ctx context.Context, tx pgx.Tx, now time.Time) error {
+	if err := j.settle(ctx, tx, now, 0); err != nil {
+		return err
+	}
+	unused, err := queue.EndPending(ctx, tx, j.ID, false, queue.Skipped, queue.ReasonPaused)
+	if err != nil {
+		return err
+	}
+	j.Used -= int64(unused)
+	j.PausedAt, j.PausedUntil, j.PauseReason = nil, nil, ""
+	if j.NextAt == nil && j.LastAt != nil {
+		// max_runs may have some left again.
+		at := j.LastAt.Add(time.Microsecond)
+		j.NextAt = &at
+	}
+	if err := j.write(ctx, tx); err != nil {
+		return err
+	}
+	return j.settle(ctx, tx, now, planAhead)
+}
+
+// TriggerJob makes a run of the job at once, paused or not; payload, if there is one, is
+// delivered instead of the job's body. It fails with [ErrJobNotFound].
+func (s *Store) TriggerJob(ctx context.Context, c Caller, name string, payload json.RawMessage) (Run, bool, error) {
+	return command(ctx, s, c, func(tx pgx.Tx) (Run, error) {
+		j, err := lockJob(ctx, tx, c.Tenant, name)
+		if err != nil {
+			return Run{}, err
+		}
+		now, err := dbNow(ctx, tx)
+		if err != nil {
+			return Run{}, err
+		}
+		id, err := uuid.NewV7()
+		if err != nil {
+			return Run{}, err
+		}
+		r := j.newRun(id, queue.Manual, now, now)
+		r.Asked, r.Payload = true, payload
+		if _, err := queue.Insert(ctx, tx, []queue.NewRun{r}); err != nil {
+			return Run{}, err
+		}
+		return readRun(ctx, tx, c.Tenant, id)
+	})
+}

@@ -1,0 +1,197 @@
+package chronos
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"holdfast/chronos/queue"
+	"holdfast/internal/pg"
+	"holdfast/webhook"
+)
+
+const (
+	// claimBatch bounds the runs that are leased at once.
+	claimBatch = 100
+	// claimTimeout bounds one claim.
+	claimTimeout = 5 * time.Second
+	// claimPause is the pause when what is due is in somebody else's hands.
+	claimPause = 10 * time.Millisecond
+	// failurePause is the pause after a claim that failed.
+	failurePause = 250 * time.Millisecond
+)
+
+// dispatcher leases the runs of webhooks as they come due and delivers them.
+type dispatcher struct {
+	store  *Store
+	client *webhook.Client
+	flight *flight
+	worker string
+	slots  chan struct{} // a value for each delivery that may be in flight
+	log    *slog.Logger
+
+	deliveries sync.WaitGroup
+}
+
+// run leases and delivers until ctx ends; then it waits for what is in flight, for at most
+// drain, and gives back what is left.
+func (d *dispatcher) run(ctx context.Context, drain time.Duration) error {
+	d.lead(ctx)
+	done := make(chan struct{})
+	go func() {
+		d.deliveries.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(drain):
+	}
+	d.log.Info("drain: time is over, giving back what is in flight", "in_flight", d.flight.size())
+	d.flight.stopAll(errDrained)
+	<-done
+	return nil
+}
+
+// lead takes runs up as they come due.
+func (d *dispatcher) lead(ctx context.Context) {
+	failing, expected := false, true
+	for ctx.Err() == nil {
+		free := d.reserve(ctx)
+		if free == 0 {
+			return
+		}
+		started, more, err := 0, false, error(nil)
+		if expected {
+			started, more, err = d.claim(ctx, free)
+		}
+		d.giveBack(free - started)
+		wait := pollEvery
+		if err == nil && !more {
+			wait, expected, err = d.untilDue(ctx)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			if !failing {
+				d.log.Error("can't take up runs, trying again", "error", err)
+			}
+			wait, expected = failurePause, true
+		case more:
+			expected = true
+			continue
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+		case <-d.store.due:
+			expected = true
+		case <-time.After(wait):
+		}
+	}
+}
+
+// untilDue is how long to wait, and whether something is expected to be due then.
+func (d *dispatcher) untilDue(ctx context.Context) (wait time.Duration, expected bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	in, ok, err := queue.NextDue(ctx, d.store.pool, "")
+	if err != nil || !ok || in > pollEvery {
+		return pollEvery, false, err
+	}
+	if in <= 0 {
+		return claimPause, true, nil
+	}
+	// In whole microseconds, as the database counts: never a moment early.
+	return in + time.Microsecond, true, nil
+}
+
+// reserve takes as many slots as are free, up to a batch, and waits for the first; 0: ctx has ended.
+func (d *dispatcher) reserve(ctx context.Context) int {
+	select {
+	case <-ctx.Done():
+		return 0
+	case <-d.slots:
+	}
+	for n := 1; n < claimBatch; n++ {
+		select {
+		case <-d.slots:
+		default:
+			return n
+		}
+	}
+	return claimBatch
+}
+
+func (d *dispatcher) giveBack(n int) {
+	for range n {
+		d.slots <- struct{}{}
+	}
+}
+
+// claim leases up to free runs and starts them. Each takes one of the caller's slots along.
+func (d *dispatcher) claim(ctx context.Context, free int) (started int, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	var (
+		claimed queue.Claimed
+		secrets map[string][]webhook.Secret
+	)
+	asked := time.Now()
+	err = queue.InTx(ctx, d.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+		asked = time.Now()
+		var err error
+		claimed, err = queue.Lease(ctx, tx, queue.Claim{Worker: d.worker, Max: free, For: d.flight.lease})
+		if err != nil {
+			return err
+		}
+		tenants := make([]string, len(claimed.Runs))
+		for i, r := range claimed.Runs {
+			tenants[i] = r.Tenant
+		}
+		secrets, err = signingSecrets(ctx, tx, tenants)
+		return err
+	})
+	if errors.Is(err, pg.ErrCommitUnknown) {
+		d.disown(claimed.Runs)
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	for _, e := range claimed.Settled {
+		d.store.metrics.ended(e.Status)
+	}
+	for _, r := range claimed.Runs {
+		d.store.metrics.lateness.Observe(max(0, r.Late.Seconds()))
+		d.store.metrics.started.Inc()
+		d.store.metrics.inFlight.Inc()
+		dv := d.flight.add(r, asked)
+		d.deliveries.Go(func() {
+			defer d.giveBack(1)
+			defer d.store.metrics.inFlight.Dec()
+			defer d.flight.remove(dv)
+			d.deliver(dv, secrets[dv.run.Tenant])
+		})
+	}
+	return len(claimed.Runs), claimed.More, nil
+}
+
+// disown gives back leases that may have been taken without anybody knowing. If that fails
+// too they end by themselves, at the cost of an attempt.
+func (d *dispatcher) disown(runs []queue.Run) {
+	ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
+	defer cancel()
+	holdings := make([]queue.Holding, len(runs))
+	for i := range runs {
+		holdings[i] = runs[i].Holding()
+	}
+	err := pg.InTx(ctx, d.store.pool, pg.TxOptions{RepeatUnknown: true}, func(tx pgx.Tx) error { return queue.Release(ctx, tx, holdings) })
+	if err != nil {
+		d.log.Warn("leases of unknown fate are left to the reaper", "runs", len(runs), "error", err)
+	}
+}

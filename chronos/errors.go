@@ -1,0 +1,64 @@
+package chronos
+
+import (
+	"errors"
+	"fmt"
+
+	"holdfast/chronos/cron"
+	"holdfast/webhook"
+)
+
+// What a command may be refused for. Nothing is changed by a refused command.
+var (
+	ErrInvalid        = errors.New("invalid input")
+	ErrScheduleInPast = errors.New("the schedule's only instant is past")
+	ErrNotAvailable   = errors.New("not available")
+	ErrJobNotFound    = errors.New("no such job")
+)
+
+// FieldError names the field that can't be as it is, and why. It matches its Kind with
+// errors.Is: [ErrInvalid], [ErrScheduleInPast], [ErrNotAvailable],
+// [cron.ErrInvalidSchedule], [cron.ErrInvalidTimezone] or [webhook.ErrTargetForbidden].
+type FieldError struct {
+	Field  string // as in the API's JSON, e.g. retry.max_attempts
+	Reason string
+	Kind   error
+}
+
+func (e *FieldError) Error() string        { return e.Field + ": " + e.Reason }
+func (e *FieldError) Is(target error) bool { return target == e.Kind }
+
+func invalid(field, reason string, args ...any) error {
+	return &FieldError{field, fmt.Sprintf(reason, args...), ErrInvalid}
+}
+
+// scheduleError places what the schedule language refuses.
+func scheduleError(err error) error {
+	var refused *cron.Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	field, kind := "schedule", cron.ErrInvalidSchedule
+	switch refused.Field {
+	case "timezone":
+		field, kind = "timezone", cron.ErrInvalidTimezone
+	case "day_match", "dst_gap", "dst_overlap":
+		field = refused.Field
+	case "every", "at":
+		field = "schedule." + refused.Field
+	}
+	return &FieldError{field, refused.Error(), kind}
+}
+
+// targetError places what the sender refuses.
+func targetError(err error) error {
+	var refused *webhook.FieldError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	kind := ErrInvalid
+	if errors.Is(err, webhook.ErrTargetForbidden) {
+		kind = webhook.ErrTargetForbidden
+	}
+	return &FieldError{"target.webhook." + refused.Field, refused.Reason, kind}
+}

@@ -1,0 +1,186 @@
+package chronos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"holdfast/chronos/cron"
+	"holdfast/chronos/queue"
+)
+
+// Job is a job as it stands.
+type Job struct {
+	ID          int64
+	Tenant      string
+	Name        string
+	Spec        Spec
+	Anchor      time.Time  // what intervals are counted from
+	NextAt      *time.Time // the watermark; nil: the schedule has ended
+	LastAt      *time.Time // the last instant that was decided on
+	Used        int64      // runs that count towards max_runs
+	PausedAt    *time.Time // when the last pause began
+	PausedUntil *time.Time // when it ends by itself; nil: when resumed
+	PauseReason string
+	Paused      bool // now, by the database's clock
+	Revision    int64
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+}
+
+// jobColumns are those that scanJob reads, of a table or alias j.
+const jobColumns = `j.id, j.tenant, j.name, j.spec, j.anchor, j.next_at, j.last_at, j.used, j.paused_at, j.paused_until,
+	coalesce(j.pause_reason, ''), j.paused_at IS NOT NULL AND (j.paused_until IS NULL OR j.paused_until > clock_timestamp()),
+	j.revision, j.created_at, j.updated_at`
+
+func scanJob(row pgx.CollectableRow) (Job, error) {
+	var (
+		j    Job
+		spec []byte
+	)
+	err := row.Scan(&j.ID, &j.Tenant, &j.Name, &spec, &j.Anchor, &j.NextAt, &j.LastAt, &j.Used, &j.PausedAt, &j.PausedUntil,
+		&j.PauseReason, &j.Paused, &j.Revision, &j.CreatedAt, &j.UpdatedAt)
+	if err != nil {
+		return j, err
+	}
+	if err := json.Unmarshal(spec, &j.Spec); err != nil {
+		return j, fmt.Errorf("spec of job %d: %w", j.ID, err)
+	}
+	return j, nil
+}
+
+// lockJob locks a job that isn't deleted; [ErrJobNotFound] if there is none. While it is
+// locked, nobody else plans it, leases for it, or changes it.
+func lockJob(ctx context.Context, tx pgx.Tx, tenant, name string) (Job, error) {
+	rows, err := tx.Query(ctx, `SELECT `+jobColumns+` FROM chronos.jobs j
+		WHERE j.tenant = $1 AND j.name = $2 AND j.deleted_at IS NULL FOR UPDATE`, tenant, name)
+	if err != nil {
+		return Job{}, err
+	}
+	j, err := pgx.CollectExactlyOneRow(rows, scanJob)
+	return j, noRows(err, ErrJobNotFound)
+}
+
+// newRun is a run of the job. due is when it starts; zero: at once.
+func (j *Job) newRun(id uuid.UUID, trigger queue.Trigger, at, due time.Time) queue.NewRun {
+	return queue.NewRun{
+		ID: id, JobID: j.ID, Tenant: j.Tenant, Queue: j.Spec.queueOf(j.Tenant), Priority: j.Spec.Priority,
+		MaxAttempts: j.Spec.Retry.MaxAttempts, Trigger: trigger, ScheduledFor: at, DueAt: due,
+	}
+}
+
+// carryOut writes plans, which were made of jobs as they stand: runs, records and watermarks in
+// one transaction. The caller holds the rows of the jobs.
+func carryOut(ctx context.Context, tx pgx.Tx, jobs []*Job, plans []plan) error {
+	var (
+		runs    []queue.NewRun
+		records []queue.Record
+		ids     = make([]int64, len(jobs))
+		next    = make([]*time.Time, len(jobs))
+		last    = make([]*time.Time, len(jobs))
+		used    = make([]int64, len(jobs))
+	)
+	for i, p := range plans {
+		runs = append(runs, p.runs...)
+		records = append(records, p.records...)
+		ids[i], next[i], last[i], used[i] = jobs[i].ID, p.next, p.last, p.used
+	}
+	if _, err := queue.Insert(ctx, tx, runs); err != nil {
+		return fmt.Errorf("insert runs: %w", err)
+	}
+	if err := queue.AddRecords(ctx, tx, records); err != nil {
+		return fmt.Errorf("record instants without a run: %w", err)
+	}
+	_, err := tx.Exec(ctx, `
+		UPDATE chronos.jobs j SET next_at = p.next_at, last_at = coalesce(p.last_at, j.last_at), used = p.used
+		  FROM unnest($1::bigint[], $2::timestamptz[], $3::timestamptz[], $4::bigint[]) AS p(id, next_at, last_at, used)
+		 WHERE j.id = p.id`, ids, next, last, used)
+	return err
+}
+
+// settle decides on every instant up to ahead of now, as the job stands, and carries that
+// out. The caller holds the job's row; whoever changes a job settles the past first, so that
+// it is judged by what held then.
+func (j *Job) settle(ctx context.Context, tx pgx.Tx, now time.Time, ahead time.Duration) error {
+	for {
+		p, err := j.plan(now, ahead)
+		if err != nil {
+			return err
+		}
+		if err := carryOut(ctx, tx, []*Job{j}, []plan{p}); err != nil {
+			return err
+		}
+		j.NextAt, j.Used = p.next, p.used
+		if p.last != nil {
+			j.LastAt = p.last
+		}
+		if !p.more(now.Add(ahead)) {
+			return nil
+		}
+	}
+}
+
+// unplan takes back the scheduled runs that haven't come due, so that they can be planned anew.
+func (j *Job) unplan(ctx context.Context, tx pgx.Tx) error {
+	dropped, err := queue.DropPlanned(ctx, tx, j.ID)
+	for _, at := range dropped {
+		j.Used--
+		if j.LastAt == nil || !j.LastAt.Before(at) {
+			before := at.Add(-time.Microsecond)
+			j.LastAt = &before
+		}
+	}
+	return err
+}
+
+// restart sets the watermark to the first instant after now, and after all that was decided on, by the
+// job's timing as it is in j, and writes j.
+func (j *Job) restart(ctx context.Context, tx pgx.Tx, now time.Time) error {
+	tt, err := j.Spec.compile(j.Name, j.Anchor)
+	if err != nil {
+		return err
+	}
+	from := now
+	if j.LastAt != nil && j.LastAt.After(from) {
+		from = *j.LastAt
+	}
+	j.NextAt = nil
+	if at, ok := tt.next(from); ok {
+		j.NextAt = &at
+	}
+	return j.write(ctx, tx)
+}
+
+// write stores what commands may change of a job, under a new revision.
+func (j *Job) write(ctx context.Context, tx pgx.Tx) error {
+	spec, labels, err := j.Spec.encode()
+	if err != nil {
+		return err
+	}
+	return tx.QueryRow(ctx, `
+		UPDATE chronos.jobs
+		   SET spec = $2, labels = $3, queue = $4, overlap = $5, priority = $6, max_attempts = $7, max_runs = $8, anchor = $9, zone_data = $10,
+		       next_at = $11, last_at = $12, used = $13, paused_at = $14, paused_until = $15, pause_reason = nullif($16, ''),
+		       revision = revision + 1, updated_at = clock_timestamp()
+		 WHERE id = $1
+		RETURNING revision, updated_at, paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > clock_timestamp())`,
+		j.ID, spec, labels, j.Spec.queueOf(j.Tenant), j.Spec.Overlap, j.Spec.Priority, j.Spec.Retry.MaxAttempts, j.Spec.MaxRuns,
+		j.Anchor, cron.ZoneDataVersion(), j.NextAt, j.LastAt, j.Used, j.PausedAt, j.PausedUntil, j.PauseReason,
+	).Scan(&j.Revision, &j.UpdatedAt, &j.Paused)
+}
+
+func (s *Spec) encode() (spec, labels string, err error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return "", "", err
+	}
+	tags, err := json.Marshal(s.Labels)
+	if s.Labels == nil {
+		tags = []byte("{}")
+	}
+	return string(text), string(tags), err
+}

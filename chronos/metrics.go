@@ -1,0 +1,58 @@
+package chronos
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"holdfast/chronos/queue"
+)
+
+// metrics count what this replica does. None of them asks the database to count.
+type metrics struct {
+	started    prometheus.Counter
+	attempts   *prometheus.CounterVec
+	finished   *prometheus.CounterVec
+	lateness   prometheus.Histogram
+	reclaimed  prometheus.Counter
+	inFlight   prometheus.Gauge
+	plannerLag prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		started: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "holdfast_chronos_deliveries_started_total", Help: "Attempts that this replica has begun to deliver.",
+		}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "holdfast_chronos_deliveries_total", Help: "Attempts that this replica has delivered, by outcome.",
+		}, []string{"outcome"}),
+		finished: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "holdfast_chronos_runs_finished_total", Help: "Runs that this replica has brought to an end, by status.",
+		}, []string{"status"}),
+		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "holdfast_chronos_start_lateness_seconds", Help: "From the instant at which a run was due to its lease, by the database's clock.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 3600},
+		}),
+		reclaimed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "holdfast_chronos_leases_reclaimed_total", Help: "Ended leases that this replica's reaper has taken back.",
+		}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "holdfast_chronos_deliveries_in_flight", Help: "Deliveries that this replica has in hand.",
+		}),
+		plannerLag: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "holdfast_chronos_planner_lag_seconds", Help: "How late the oldest instant was that the planner found unplanned; 0 on replicas that don't lead.",
+		}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.started, m.attempts, m.finished, m.lateness, m.reclaimed, m.inFlight, m.plannerLag)
+	}
+	return m
+}
+
+// ended counts a run that has ended; other statuses aren't ends.
+func (m *metrics) ended(status queue.Status) {
+	switch status {
+	case "", queue.Pending, queue.Leased, queue.Running:
+	default:
+		m.finished.WithLabelValues(string(status)).Inc()
+	}
+}

@@ -1,0 +1,289 @@
+package chronos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"holdfast/chronos/cron"
+	"holdfast/internal/elect"
+	"holdfast/internal/pg"
+)
+
+const (
+	// planSlice is the longest that the planner sleeps: if the database's clock jumps, or a
+	// job is changed by hand, it is noticed by then.
+	planSlice = time.Second
+	// planRetry is the pause after jobs that somebody else had locked.
+	planRetry = 20 * time.Millisecond
+	// jobsPerRound and rowsPerRound bound one planning transaction.
+	jobsPerRound = 500
+	rowsPerRound = 5000
+)
+
+// planner makes the runs of all jobs that are near, while it leads.
+type planner struct {
+	store *Store
+	term  elect.Term
+	log   *slog.Logger
+}
+
+// run plans until ctx ends or the term does.
+func (p *planner) run(ctx context.Context) error {
+	if err := p.refreshZones(ctx); err != nil {
+		return err
+	}
+	for {
+		wait, err := p.round(ctx)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// nearSQL lists the jobs whose watermark comes within the horizon, with the time.
+const nearSQL = `SELECT ` + jobColumns + `, clock_timestamp() FROM chronos.jobs j
+ WHERE j.next_at <= (SELECT clock_timestamp()) + make_interval(secs => $1) AND j.deleted_at IS NULL
+ ORDER BY j.next_at LIMIT $2`
+
+// round plans once and says how long to sleep.
+func (p *planner) round(ctx context.Context) (time.Duration, error) {
+	jobs, broken, now, err := p.near(ctx)
+	if err != nil {
+		return 0, err
+	}
+	lag := time.Duration(0)
+	if len(jobs) > 0 {
+		lag = max(0, now.Sub(*jobs[0].NextAt))
+	}
+	p.store.metrics.plannerLag.Set(lag.Seconds())
+	for _, b := range broken {
+		if err := p.disable(ctx, b.id, b.err); err != nil {
+			return 0, err
+		}
+	}
+	if len(jobs) == 0 {
+		return p.untilNext(ctx)
+	}
+	var (
+		plans = make([]plan, 0, len(jobs))
+		rows  = 0
+	)
+	for _, j := range jobs {
+		pl, err := j.tryPlan(now, planAhead)
+		if err != nil {
+			return 0, p.disable(ctx, j.ID, err)
+		}
+		plans = append(plans, pl)
+		if rows += len(pl.runs) + len(pl.records); rows > rowsPerRound {
+			break
+		}
+	}
+	planned, err := p.apply(ctx, jobs[:len(plans)], plans)
+	if err != nil && !errors.Is(err, elect.ErrDeposed) && !pg.Unavailable(err) && ctx.Err() == nil {
+		planned, err = p.applySingly(ctx, jobs[:len(plans)], plans)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if planned > 0 {
+		p.store.wake()
+		return 0, nil
+	}
+	return planRetry, nil
+}
+
+// tryPlan is plan, with a panic made an error: one job must not stop all others.
+func (j *Job) tryPlan(now time.Time, ahead time.Duration) (p plan, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("planning panicked: %v", r)
+		}
+	}()
+	return j.plan(now, ahead)
+}
+
+type brokenJob struct {
+	id  int64
+	err error
+}
+
+func (p *planner) near(ctx context.Context) (jobs []*Job, broken []brokenJob, now time.Time, err error) {
+	rows, err := p.store.pool.Query(ctx, nearSQL, planAhead.Seconds(), jobsPerRound)
+	if err != nil {
+		return nil, nil, now, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		j, err := scanJob(withTime{rows, &now})
+		var syntax *json.SyntaxError
+		var wrong *json.UnmarshalTypeError
+		if errors.As(err, &syntax) || errors.As(err, &wrong) {
+			broken = append(broken, brokenJob{j.ID, err})
+			continue
+		}
+		if err != nil {
+			return nil, nil, now, err
+		}
+		jobs = append(jobs, &j)
+	}
+	return jobs, broken, now, rows.Err()
+}
+
+// withTime is a row of a job's columns and the time.
+type withTime struct {
+	pgx.CollectableRow
+	now *time.Time
+}
+
+func (r withTime) Scan(into ...any) error { return r.CollectableRow.Scan(append(into, r.now)...) }
+
+// untilNext is how long the planner may sleep.
+func (p *planner) untilNext(ctx context.Context) (time.Duration, error) {
+	var in *time.Duration
+	err := p.store.pool.QueryRow(ctx, `SELECT min(next_at) - clock_timestamp() FROM chronos.jobs WHERE next_at IS NOT NULL`).Scan(&in)
+	if err != nil || in == nil {
+		return planSlice, err
+	}
+	return min(max(*in-planAhead, planRetry), planSlice), nil
+}
+
+// lockPlannedSQL takes the rows of jobs that still are as they were when they were planned. One
+// that is locked is being changed or leased for: it is planned in the next round.
+const lockPlannedSQL = `
+SELECT j.id FROM chronos.jobs j
+  JOIN unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::bigint[]) AS p(id, revision, next_at, used)
+    ON j.id = p.id AND j.revision = p.revision AND j.next_at = p.next_at AND j.used = p.used
+   FOR UPDATE OF j SKIP LOCKED`
+
+// apply carries out those plans whose jobs are as they were, and says how many. It fails with
+// [elect.ErrDeposed] if a later leader has won.
+func (p *planner) apply(ctx context.Context, jobs []*Job, plans []plan) (planned int, err error) {
+	ids, revisions, next, used := make([]int64, len(jobs)), make([]int64, len(jobs)), make([]time.Time, len(jobs)), make([]int64, len(jobs))
+	index := make(map[int64]int, len(jobs))
+	for i, j := range jobs {
+		ids[i], revisions[i], next[i], used[i] = j.ID, j.Revision, *j.NextAt, j.Used
+		index[j.ID] = i
+	}
+	err = pg.InTx(ctx, p.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+		planned = 0
+		if err := p.term.Fence(ctx, tx); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, lockPlannedSQL, ids, revisions, next, used)
+		if err != nil {
+			return err
+		}
+		locked, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil || len(locked) == 0 {
+			return err
+		}
+		mine, theirs := make([]*Job, len(locked)), make([]plan, len(locked))
+		for i, id := range locked {
+			mine[i], theirs[i] = jobs[index[id]], plans[index[id]]
+		}
+		planned = len(locked)
+		return carryOut(ctx, tx, mine, theirs)
+	})
+	return planned, err
+}
+
+// applySingly finds out which job it was that spoiled a round, so that it holds up no other.
+func (p *planner) applySingly(ctx context.Context, jobs []*Job, plans []plan) (planned int, err error) {
+	for i := range jobs {
+		n, err := p.apply(ctx, jobs[i:i+1], plans[i:i+1])
+		if errors.Is(err, elect.ErrDeposed) || pg.Unavailable(err) || ctx.Err() != nil {
+			return planned, err
+		}
+		if err != nil {
+			p.log.Error("can't plan a job", "job", jobs[i].ID, "name", jobs[i].Name, "error", err)
+		}
+		planned += n
+	}
+	return planned, nil
+}
+
+// disable takes a job out of planning that can't be planned by this binary, visibly: it is
+// paused with the reason, and changing it puts it right.
+func (p *planner) disable(ctx context.Context, id int64, cause error) error {
+	p.log.Error("a job can't be planned, pausing it", "job", id, "error", cause)
+	return pg.InTx(ctx, p.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+		if err := p.term.Fence(ctx, tx); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `
+			UPDATE chronos.jobs SET next_at = NULL, paused_at = coalesce(paused_at, clock_timestamp()), paused_until = NULL,
+			       pause_reason = $2, revision = revision + 1
+			 WHERE id = $1`, id, fmt.Sprintf("can't be planned: %v", cause))
+		return err
+	})
+}
+
+// refreshZones computes anew what is next for jobs that were planned with other zone data.
+func (p *planner) refreshZones(ctx context.Context) error {
+	for {
+		rows, err := p.store.pool.Query(ctx, `SELECT tenant, name FROM chronos.jobs
+			WHERE next_at IS NOT NULL AND deleted_at IS NULL AND zone_data <> $1 LIMIT $2`, cron.ZoneDataVersion(), jobsPerRound)
+		if err != nil {
+			return err
+		}
+		type key struct{ Tenant, Name string }
+		stale, err := pgx.CollectRows(rows, pgx.RowToStructByPos[key])
+		if err != nil || len(stale) == 0 {
+			return err
+		}
+		for _, k := range stale {
+			if err := p.refreshZone(ctx, k.Tenant, k.Name); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (p *planner) refreshZone(ctx context.Context, tenant, name string) error {
+	var (
+		id     int64
+		reason error
+	)
+	err := pg.InTx(ctx, p.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+		if err := p.term.Fence(ctx, tx); err != nil {
+			return err
+		}
+		j, err := lockJob(ctx, tx, tenant, name)
+		if errors.Is(err, ErrJobNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		id = j.ID
+		if _, reason = j.Spec.compile(j.Name, j.Anchor); reason != nil {
+			return reason
+		}
+		now, err := dbNow(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if err := j.settle(ctx, tx, now, 0); err != nil {
+			return err
+		}
+		if err := j.unplan(ctx, tx); err != nil {
+			return err
+		}
+		return j.restart(ctx, tx, now)
+	})
+	if reason != nil {
+		return p.disable(ctx, id, reason)
+	}
+	return err
+}

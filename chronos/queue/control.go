@@ -1,0 +1,91 @@
+package queue
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Cancel ends a run that has no end yet, at once; the token of whoever holds it is dead. A run that is
+// cancelled already is left so. It fails with [ErrNotFound], or with [ErrState] if the run has
+// another end. It reports whether it was this call that ended the run.
+func Cancel(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID) (bool, error) {
+	attempt, err := Attempt{Outcome: OutcomeCancelled}.text()
+	if err != nil {
+		return false, err
+	}
+	tag, err := tx.Exec(ctx, moveHead+`r.id = $5 AND r.tenant = $6`+moveTail, Cancelled, ReasonRequested, attempt, nil, id, tenant)
+	if err != nil || tag.RowsAffected() > 0 {
+		return err == nil, err
+	}
+	status, err := final(ctx, tx, tenant, id)
+	if err != nil {
+		return false, err
+	}
+	if status != Cancelled {
+		return false, &StateError{id, status, "it can't be cancelled any more"}
+	}
+	return false, nil
+}
+
+// Retry takes a failed, cancelled or missed run back from history, due at once, with its
+// id; attempt numbers go on, and max_attempts counts anew. It fails with [ErrNotFound], or with
+// [ErrState] if the run has another status or its job is deleted.
+func Retry(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID) error {
+	var (
+		job     int64
+		deleted bool
+	)
+	err := tx.QueryRow(ctx, `
+		SELECT j.id, j.deleted_at IS NOT NULL FROM chronos.run_history h JOIN chronos.jobs j ON j.id = h.job_id
+		 WHERE h.id = $1 AND h.tenant = $2
+		   FOR SHARE OF j`, id, tenant).Scan(&job, &deleted)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return retryRefused(ctx, tx, tenant, id)
+	}
+	if err != nil {
+		return err
+	}
+	if deleted {
+		status, err := final(ctx, tx, tenant, id)
+		if err != nil {
+			return err
+		}
+		return &StateError{id, status, "its job is deleted"}
+	}
+	tag, err := tx.Exec(ctx, `
+		WITH back AS (
+			DELETE FROM chronos.run_history h
+			 WHERE h.id = $1 AND h.tenant = $2 AND h.status IN ('failed', 'cancelled', 'missed')
+			RETURNING h.*)
+		INSERT INTO chronos.job_runs (id, job_id, tenant, queue, priority, max_attempts, scheduled_for, effective_at, created_at,
+		       trigger, asked, attempt, payload, missed, attempts)
+		SELECT b.id, b.job_id, b.tenant, j.queue, j.priority, j.max_attempts, b.scheduled_for, b.effective_at, b.created_at,
+		       b.trigger, true, b.attempt, b.payload, b.missed, b.attempts
+		  FROM back b JOIN chronos.jobs j ON j.id = b.job_id`, id, tenant)
+	if err != nil {
+		return err
+	}
+	if tag.RowsAffected() == 0 {
+		return retryRefused(ctx, tx, tenant, id)
+	}
+	return nil
+}
+
+func retryRefused(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID) error {
+	var status Status
+	err := tx.QueryRow(ctx, `
+		SELECT status FROM chronos.job_runs WHERE id = $1 AND tenant = $2
+		UNION ALL
+		SELECT status FROM chronos.run_history WHERE id = $1 AND tenant = $2
+		LIMIT 1`, id, tenant).Scan(&status)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	return &StateError{id, status, "only failed, cancelled and missed runs can be retried"}
+}

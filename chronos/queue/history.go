@@ -1,0 +1,126 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// moveHead and moveTail stand around the predicate of the DELETE that ends runs: what it
+// deletes is in history when the statement is done. Their parameters are $1 the status,
+// $2 the reason or NULL, $3 what came of the current attempt or NULL, $4 the result or NULL.
+const (
+	moveHead = `
+WITH gone AS (
+	DELETE FROM chronos.job_runs r WHERE `
+	moveTail = `
+	RETURNING r.*)
+INSERT INTO chronos.run_history (id, job_id, tenant, scheduled_for, effective_at, created_at, finished_at, status, trigger, reason,
+       missed, attempt, payload, result, attempts)
+SELECT r.id, r.job_id, r.tenant, r.scheduled_for, r.effective_at, r.created_at, clock_timestamp(), $1, r.trigger, $2::text,
+       r.missed, r.attempt, r.payload, $4::text::json, r.attempts || CASE WHEN $3::jsonb IS NULL OR r.status = 'pending' THEN '[]' ELSE ` + attemptOf + ` END
+  FROM gone r
+RETURNING id`
+
+	// attemptOf is the record of the current attempt of r, with $3 what came of it.
+	attemptOf = `jsonb_build_array(jsonb_build_object('number', r.attempt, 'worker', coalesce(r.worker, ''),
+		'started_at', r.started_at, 'finished_at', clock_timestamp(), 'token', r.lease_token) || coalesce(r.answer, '{}') || $3::jsonb)`
+
+	// held is the fence of everything that a holder does to r.
+	held = `r.status IN ('leased', 'running') AND r.leased_until > clock_timestamp()`
+)
+
+// Record is an end without a run: instants that were skipped or missed.
+type Record struct {
+	JobID  int64
+	Tenant string
+	Status Status
+	Reason string
+	Stretch
+}
+
+// recordSQL gives a record the id that the run of its first instant would have had.
+const recordSQL = `
+INSERT INTO chronos.run_history (id, job_id, tenant, scheduled_for, effective_at, created_at, finished_at, status, trigger, reason, missed)
+SELECT n.id, n.job_id, n.tenant, n.at, n.at, clock.now, clock.now, n.status, 'schedule', n.reason, n.missed::jsonb
+  FROM (SELECT clock_timestamp() AS now) clock,
+       unnest($1::uuid[], $2::bigint[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::text[])
+       AS n(id, job_id, tenant, at, status, reason, missed)`
+
+// AddRecords writes records to history. The caller holds the rows of their jobs and moves the
+// watermarks past them in the same transaction.
+func AddRecords(ctx context.Context, tx pgx.Tx, records []Record) error {
+	n := len(records)
+	if n == 0 {
+		return nil
+	}
+	var (
+		ids                                = make([]uuid.UUID, n)
+		jobs                               = make([]int64, n)
+		tenants, statuses, reasons, missed = make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+		at                                 = make([]time.Time, n)
+	)
+	for i, r := range records {
+		text, err := json.Marshal(r.Stretch)
+		if err != nil {
+			return err
+		}
+		ids[i], jobs[i], tenants[i], at[i] = ScheduledID(r.JobID, r.From), r.JobID, r.Tenant, r.From
+		statuses[i], reasons[i], missed[i] = string(r.Status), r.Reason, string(text)
+	}
+	_, err := tx.Exec(ctx, recordSQL, ids, jobs, tenants, at, statuses, reasons, missed)
+	return err
+}
+
+// end moves the pending runs among ids to history, as they are.
+func end(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, status Status, reason string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, moveHead+`r.id = ANY($5) AND r.status = 'pending'`+moveTail, status, reason, nil, nil, ids)
+	return err
+}
+
+// EndPending ends a job's pending runs that nobody else is about to lease: all of them,
+// or only what the schedule made, has come due and was not begun. It returns how many of them
+// the schedule had made and no attempt had been made of. The caller holds the job's row.
+func EndPending(ctx context.Context, tx pgx.Tx, job int64, all bool, status Status, reason string) (unused int, err error) {
+	rows, err := tx.Query(ctx, `
+		SELECT id, attempt = 0 AND NOT asked FROM chronos.job_runs
+		 WHERE job_id = $1 AND status = 'pending'
+		   AND ($2 OR attempt = 0 AND NOT asked AND due_at <= clock_timestamp())
+		   FOR UPDATE SKIP LOCKED`, job, all)
+	if err != nil {
+		return 0, err
+	}
+	type pending struct {
+		ID     uuid.UUID
+		Unused bool
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[pending])
+	if err != nil {
+		return 0, err
+	}
+	ids := make([]uuid.UUID, len(found))
+	for i, p := range found {
+		ids[i] = p.ID
+		if p.Unused {
+			unused++
+		}
+	}
+	return unused, end(ctx, tx, ids, status, reason)
+}
+
+// final reads the status of a run in history.
+func final(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID) (Status, error) {
+	var status Status
+	err := tx.QueryRow(ctx, `SELECT status FROM chronos.run_history WHERE id = $1 AND tenant = $2`, id, tenant).Scan(&status)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", ErrNotFound
+	}
+	return status, err
+}

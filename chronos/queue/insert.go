@@ -1,0 +1,91 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// NewRun is a run to be.
+type NewRun struct {
+	ID           uuid.UUID
+	JobID        int64
+	Tenant       string
+	Queue        string
+	Priority     int
+	MaxAttempts  int
+	Trigger      Trigger
+	Asked        bool
+	ScheduledFor time.Time
+	DueAt        time.Time       // zero: at once
+	Payload      json.RawMessage // nil: none
+}
+
+// insertSQL leaves a run that exists as it is: a rival has planned it.
+const insertSQL = `
+INSERT INTO chronos.job_runs (id, job_id, tenant, queue, priority, max_attempts, trigger, asked, scheduled_for, due_at, effective_at, payload)
+SELECT n.id, n.job_id, n.tenant, n.queue, n.priority, n.max_attempts, n.trigger, n.asked, n.scheduled_for,
+       coalesce(n.due_at, clock.now), coalesce(n.due_at, clock.now), n.payload::json
+  FROM (SELECT clock_timestamp() AS now) clock,
+       unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::smallint[], $6::integer[], $7::text[], $8::boolean[],
+              $9::timestamptz[], $10::timestamptz[], $11::text[])
+       AS n(id, job_id, tenant, queue, priority, max_attempts, trigger, asked, scheduled_for, due_at, payload)
+ON CONFLICT (id) DO NOTHING`
+
+// Insert adds runs as pending and says how many were new: a run whose id exists is
+// left as it is. The caller holds the rows of their jobs.
+func Insert(ctx context.Context, tx pgx.Tx, runs []NewRun) (int, error) {
+	n := len(runs)
+	if n == 0 {
+		return 0, nil
+	}
+	var (
+		ids                      = make([]uuid.UUID, n)
+		jobs                     = make([]int64, n)
+		tenants, queues, trigger = make([]string, n), make([]string, n), make([]string, n)
+		priorities               = make([]int16, n)
+		maxAttempts              = make([]int32, n)
+		asked                    = make([]bool, n)
+		scheduled                = make([]time.Time, n)
+		due                      = make([]*time.Time, n)
+		payloads                 = make([]*string, n)
+	)
+	for i, r := range runs {
+		ids[i], jobs[i], tenants[i], queues[i], trigger[i] = r.ID, r.JobID, r.Tenant, r.Queue, string(r.Trigger)
+		priorities[i], maxAttempts[i], asked[i], scheduled[i] = int16(r.Priority), int32(r.MaxAttempts), r.Asked, r.ScheduledFor
+		if !r.DueAt.IsZero() {
+			due[i] = &r.DueAt
+		}
+		if r.Payload != nil {
+			text := string(r.Payload)
+			payloads[i] = &text
+		}
+	}
+	tag, err := tx.Exec(ctx, insertSQL, ids, jobs, tenants, queues, priorities, maxAttempts, trigger, asked, scheduled, due, payloads)
+	return int(tag.RowsAffected()), err
+}
+
+// dropPlannedSQL takes only what no attempt was made of and nobody asked for. A row that is
+// locked is being leased: it has come due, and its leaser will see the job as it is after this.
+const dropPlannedSQL = `
+WITH planned AS MATERIALIZED (
+	SELECT id FROM chronos.job_runs
+	 WHERE job_id = $1 AND status = 'pending' AND due_at > clock_timestamp() AND attempt = 0 AND NOT asked
+	   AND trigger = 'schedule'
+	   FOR UPDATE SKIP LOCKED)
+DELETE FROM chronos.job_runs r USING planned
+ WHERE r.id = planned.id AND r.status = 'pending' AND r.due_at > clock_timestamp()
+RETURNING r.scheduled_for`
+
+// DropPlanned deletes a job's scheduled runs that have not come due, and returns their
+// instants. The caller holds the job's row and plans those instants anew.
+func DropPlanned(ctx context.Context, tx pgx.Tx, job int64) ([]time.Time, error) {
+	rows, err := tx.Query(ctx, dropPlannedSQL, job)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[time.Time])
+}

@@ -1,0 +1,123 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"holdfast/internal/pg"
+)
+
+// expiredSQL pages through the leases that have ended, by id.
+const expiredSQL = `
+SELECT r.id FROM chronos.job_runs r
+ WHERE r.status IN ('leased', 'running') AND r.leased_until < clock_timestamp() AND r.id > $1
+ ORDER BY r.id LIMIT $2`
+
+// reclaimSQL takes back those of $1 whose lease has ended when their row is locked: the predicate
+// stands in the UPDATE and the DELETE themselves, so a lease that was renewed, finished or
+// reclaimed since they were found is left alone. SKIP LOCKED leaves to a rival, or
+// to a renewal under way, what it is at work on. A run whose last allowed attempt this was ends.
+const reclaimSQL = `
+WITH expired AS MATERIALIZED (
+	SELECT r.id, r.spent + 1 >= r.max_attempts AS last FROM chronos.job_runs r
+	 WHERE r.id = ANY($1) AND r.status IN ('leased', 'running') AND r.leased_until < clock_timestamp()
+	   FOR UPDATE SKIP LOCKED),
+again AS (
+	UPDATE chronos.job_runs r
+	   SET status = 'pending', spent = r.spent + 1, attempts = r.attempts || ` + reapedAttempt + `,
+	       lease_token = NULL, leased_until = NULL, worker = NULL, answer = NULL
+	  FROM expired e
+	 WHERE r.id = e.id AND NOT e.last AND r.status IN ('leased', 'running') AND r.leased_until < clock_timestamp()
+	RETURNING r.id),
+gone AS (
+	DELETE FROM chronos.job_runs r USING expired e
+	 WHERE r.id = e.id AND e.last AND r.status IN ('leased', 'running') AND r.leased_until < clock_timestamp()
+	RETURNING r.*),
+moved AS (
+	INSERT INTO chronos.run_history (id, job_id, tenant, scheduled_for, effective_at, created_at, finished_at, status, trigger, reason,
+	       missed, attempt, payload, attempts)
+	SELECT r.id, r.job_id, r.tenant, r.scheduled_for, r.effective_at, r.created_at, clock_timestamp(), 'failed', r.trigger, '` + OutcomeLeaseExpired + `',
+	       r.missed, r.attempt, r.payload, r.attempts || ` + reapedAttempt + `
+	  FROM gone r
+	RETURNING id)
+SELECT (SELECT count(*) FROM again), (SELECT count(*) FROM moved)`
+
+const reapedAttempt = `jsonb_build_array(jsonb_build_object('number', r.attempt, 'worker', coalesce(r.worker, ''), 'started_at', r.started_at,
+	'finished_at', clock_timestamp()) || coalesce(r.answer, '{}') || '{"outcome": "` + OutcomeLeaseExpired + `"}')`
+
+// Reclaimed counts what a reaper took back.
+type Reclaimed struct {
+	Requeued int // pending again
+	Failed   int // ended, their last allowed attempt lost
+}
+
+// Total is the number of leases taken back.
+func (r Reclaimed) Total() int { return r.Requeued + r.Failed }
+
+// ReclaimExpiredLeases takes back leases that have ended by the database's clock, about limit
+// of them, and returns what it took: their workers have gone, so the runs become pending again,
+// due at once, and the lost attempt counts; a run that has none left has failed. A lease that
+// hasn't ended is never touched, and a run is reclaimed whether or not its job exists.
+// A row that can't be reclaimed is passed over and named in the error, which comes
+// with what was done nevertheless. Any number of replicas may call it at once.
+func ReclaimExpiredLeases(ctx context.Context, db *pgxpool.Pool, limit int) (Reclaimed, error) {
+	var (
+		done   Reclaimed
+		errs   []error
+		cursor uuid.UUID
+	)
+	for done.Total() < limit {
+		rows, err := db.Query(ctx, expiredSQL, cursor, limit)
+		if err != nil {
+			return done, errors.Join(append(errs, err)...)
+		}
+		page, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil {
+			return done, errors.Join(append(errs, err)...)
+		}
+		if len(page) > 0 {
+			cursor = page[len(page)-1]
+			err = reclaim(ctx, db, page, &done)
+			if pg.Unavailable(err) || ctx.Err() != nil {
+				return done, errors.Join(append(errs, err)...)
+			}
+			if err != nil {
+				errs = append(errs, reclaimSingly(ctx, db, page, &done)...)
+			}
+		}
+		if len(page) < limit {
+			break
+		}
+	}
+	return done, errors.Join(errs...)
+}
+
+func reclaim(ctx context.Context, db *pgxpool.Pool, ids []uuid.UUID, done *Reclaimed) error {
+	var requeued, failed int
+	err := InTx(ctx, db, pg.TxOptions{}, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, reclaimSQL, ids).Scan(&requeued, &failed)
+	})
+	if err == nil {
+		done.Requeued += requeued
+		done.Failed += failed
+	}
+	return err
+}
+
+// reclaimSingly finds out which row of a page it was that spoiled it.
+func reclaimSingly(ctx context.Context, db *pgxpool.Pool, ids []uuid.UUID, done *Reclaimed) (errs []error) {
+	for _, id := range ids {
+		if err := reclaim(ctx, db, []uuid.UUID{id}, done); err != nil {
+			errs = append(errs, fmt.Errorf("reclaim run %s: %w", id, err))
+			if pg.Unavailable(err) || ctx.Err() != nil {
+				break
+			}
+		}
+	}
+	return errs
+}

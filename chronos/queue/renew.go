@@ -1,0 +1,146 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// renewSQL passes over a row that is locked, since one of them must not keep the others from
+// being renewed in time: it is asked for again at the next beat.
+const renewSQL = `
+WITH mine AS MATERIALIZED (
+	SELECT r.id FROM chronos.job_runs r JOIN unnest($1::uuid[], $2::uuid[]) AS h(id, token) ON r.id = h.id AND r.lease_token = h.token
+	 WHERE ` + held + `
+	   FOR UPDATE OF r SKIP LOCKED),
+renewed AS (
+	UPDATE chronos.job_runs r
+	   SET leased_until = clock_timestamp() + make_interval(secs => $3), status = 'running'
+	  FROM mine, unnest($1::uuid[], $2::uuid[]) AS h(id, token)
+	 WHERE r.id = mine.id AND r.id = h.id AND r.lease_token = h.token AND ` + held + `
+	RETURNING r.id)
+SELECT r.id, renewed.id IS NOT NULL
+  FROM chronos.job_runs r
+  JOIN unnest($1::uuid[], $2::uuid[]) AS h(id, token) ON r.id = h.id AND r.lease_token = h.token
+  LEFT JOIN renewed ON renewed.id = r.id
+ WHERE ` + held
+
+// Renewal is what a renewal found.
+type Renewal int
+
+// A holding is lost, still held but not renewed (its row was locked), or renewed.
+const (
+	Lost Renewal = iota
+	Kept
+	Renewed
+)
+
+// Renew makes all these leases last for d from now, in one statement; d must be no shorter
+// than what they were leased for, or others could count on time that is gone. What
+// isn't in the answer is lost.
+func Renew(ctx context.Context, db querier, holdings []Holding, d time.Duration) (map[uuid.UUID]Renewal, error) {
+	ids, tokens := split(holdings)
+	rows, err := db.Query(ctx, renewSQL, ids, tokens, d.Seconds())
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[uuid.UUID]Renewal, len(holdings))
+	var (
+		id      uuid.UUID
+		renewed bool
+	)
+	_, err = pgx.ForEachRow(rows, []any{&id, &renewed}, func() error {
+		found[id] = Kept
+		if renewed {
+			found[id] = Renewed
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+func split(holdings []Holding) (ids, tokens []uuid.UUID) {
+	for _, h := range holdings {
+		ids, tokens = append(ids, h.Run), append(tokens, h.Token)
+	}
+	return ids, tokens
+}
+
+// Heartbeat renews one lease of the tenant's and returns its new end by the database's clock. It
+// never shortens a lease. It fails with [ErrLeaseLost].
+func Heartbeat(ctx context.Context, tx pgx.Tx, tenant string, h Holding, d time.Duration) (until time.Time, err error) {
+	err = tx.QueryRow(ctx, `
+		UPDATE chronos.job_runs r
+		   SET leased_until = greatest(r.leased_until, clock_timestamp() + make_interval(secs => $4)), status = 'running'
+		 WHERE r.id = $1 AND r.lease_token = $2 AND r.tenant = $3 AND `+held+`
+		RETURNING r.leased_until`, h.Run, h.Token, tenant, d.Seconds()).Scan(&until)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return until, lostOrUnknown(ctx, tx, tenant, h.Run)
+	}
+	return until, err
+}
+
+// Accept leaves the run with whoever knows the token, for d from now: the receiver has said
+// that it goes on and will report. answer is kept with the attempt. It fails with [ErrLeaseLost].
+func Accept(ctx context.Context, tx pgx.Tx, h Holding, d time.Duration, answer Attempt) error {
+	text, err := answer.text()
+	if err != nil {
+		return err
+	}
+	tag, err := tx.Exec(ctx, `
+		UPDATE chronos.job_runs r
+		   SET leased_until = greatest(r.leased_until, clock_timestamp() + make_interval(secs => $3)), status = 'running', answer = $4
+		 WHERE r.id = $1 AND r.lease_token = $2 AND `+held, h.Run, h.Token, d.Seconds(), text)
+	if err == nil && tag.RowsAffected() == 0 {
+		return ErrLeaseLost
+	}
+	return err
+}
+
+// Release gives leases back, due at once; the attempts don't count towards max_attempts.
+// What isn't held any more is passed over.
+func Release(ctx context.Context, tx pgx.Tx, holdings []Holding) error {
+	ids, tokens := split(holdings)
+	outcome, err := Attempt{Outcome: OutcomeReleased}.text()
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `
+		UPDATE chronos.job_runs r
+		   SET status = 'pending', lease_token = NULL, leased_until = NULL, worker = NULL, answer = NULL, attempts = r.attempts || `+attemptOf+`
+		  FROM unnest($1::uuid[], $2::uuid[]) AS h(id, token)
+		 WHERE r.id = h.id AND r.lease_token = h.token AND `+held, ids, tokens, outcome)
+	return err
+}
+
+// text is what is known of an attempt, without what the database adds.
+func (a Attempt) text() (string, error) {
+	facts := map[string]any{"outcome": a.Outcome}
+	if a.StatusCode != 0 {
+		facts["status_code"] = a.StatusCode
+	}
+	if a.LatencyMS != nil {
+		facts["latency_ms"] = *a.LatencyMS
+	}
+	if a.Response != "" {
+		facts["response"] = a.Response
+	}
+	if a.Error != "" {
+		facts["error"] = a.Error
+	}
+	if a.Finish != "" {
+		facts["finish"], facts["then"] = a.Finish, a.Then
+	}
+	if a.NextDueAt != nil {
+		facts["next_due_at"] = a.NextDueAt
+	}
+	text, err := json.Marshal(facts)
+	return string(text), err
+}
