@@ -3,6 +3,7 @@ package chronos
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"holdfast/chronos/cron"
 	"holdfast/webhook"
@@ -47,7 +48,11 @@ func scheduleError(err error) error {
 	case "every", "at":
 		field = "schedule." + refused.Field
 	}
-	return &FieldError{field, refused.Error(), kind}
+	reason := refused.Error()
+	if refused.Field == field { // said already
+		reason = strconv.Quote(refused.Value) + " " + refused.Reason
+	}
+	return &FieldError{field, reason, kind}
 }
 
 // targetError places what the sender refuses.

@@ -121,7 +121,7 @@ func TestBadJobsAreRefusedByField(t *testing.T) {
 		{timed(`5`), "validation_failed", "body.schedule"},
 		{timed(`{"every": "1s", "at": "2030-01-01T00:00:00"}`), "validation_failed", "body.schedule"},
 		{timed(`{"every": "1.5s"}`), "invalid_schedule", "body.schedule.every"},
-		{timed(`{"every": "0s"}`), "validation_failed", "body.schedule.every"},
+		{timed(`{"every": "0s"}`), "invalid_schedule", "body.schedule.every"},
 		{timed(`{"every": 5}`), "validation_failed", "body.schedule"},
 		{timed(`{"at": "soon"}`), "invalid_schedule", "body.schedule.at"},
 		{timed(`{"at": "2020-01-01T00:00:00"}`), "schedule_in_past", "body.schedule.at"},

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"holdfast/chronos"
+	"holdfast/chronos/cron"
 	"holdfast/internal/httpapi"
 )
 
@@ -97,7 +98,7 @@ func (t timing) parse() (chronos.Timing, error) {
 	}
 	out.Every = time.Duration(*object.Every)
 	if out.Every <= 0 {
-		return out, httpapi.Invalid("body.schedule.every", "must be at least 1s")
+		return out, &chronos.FieldError{Field: "schedule.every", Reason: "must be at least 1s", Kind: cron.ErrInvalidSchedule}
 	}
 	return out, nil
 }
