@@ -1,22 +1,19 @@
 # Holdfast. `make help` lists what can be done here.
 export GOTOOLCHAIN := go1.27.3
 TOOLS := go tool -modfile=tools/go.mod
-SOURCES := $(shell git ls-files -co --exclude-standard '*.go' '*.sql' '*.html' '*.css' '*.js' go.mod go.sum)
 
 .DEFAULT_GOAL := help
-
-bin/holdfast: $(SOURCES)
-	go build -o $@ ./cmd/holdfast
 
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: bin/holdfast ## Build bin/holdfast
+build: ## Build bin/holdfast
+	go build -o bin/holdfast ./cmd/holdfast
 
 .PHONY: up
-up: bin/holdfast ## Run everything: PostgreSQL, two replicas of each service, some data
+up: build ## Run everything: PostgreSQL, two replicas of each service, some data
 	bin/holdfast up
 
 .PHONY: test

@@ -75,11 +75,12 @@ SELECT r.id, coalesce(j.name, ''), r.status, r.trigger, r.scheduled_for, r.effec
   FROM (SELECT id, job_id, status, trigger, scheduled_for, effective_at, created_at, finished_at, reason, missed, payload, result, attempts, attempt
           FROM chronos.run_history WHERE tenant = $1 ORDER BY scheduled_for DESC, id DESC LIMIT $2) r
   LEFT JOIN chronos.jobs j ON j.id = r.job_id
- WHERE r.status IN ('failed', 'missed', 'skipped')
+ WHERE r.status IN ('failed', 'missed', 'skipped') AND r.reason IS DISTINCT FROM 'paused'
  ORDER BY r.scheduled_for DESC, r.id DESC LIMIT $3`
 
-// Troubles gives up to limit runs that failed, were missed or were skipped, among the tenant's latest
-// that have ended, of which it looks at the given number. The latest ScheduledFor comes first.
+// Troubles gives up to limit runs that failed, were missed, or were skipped though nobody had paused
+// their job, among the tenant's latest that have ended, of which it looks at the given number. The latest
+// ScheduledFor comes first.
 func (s *Store) Troubles(ctx context.Context, tenant string, among, limit int) ([]Run, error) {
 	rows, err := s.pool.Query(ctx, troublesSQL, tenant, among, limit)
 	if err != nil {

@@ -104,21 +104,16 @@ func (s *Store) Count(ctx context.Context, c Caller, n Count) (SKU, bool, error)
 // given back first, since they no longer count.
 func (s *Store) adjust(ctx context.Context, tx pgx.Tx, c Caller, take *taking, a Adjustment, kind string) error {
 	at := place{a.SKU, a.Location}
+	below := func(s shelf) bool { return a.Delta < 0 && s.onHand+a.Delta < s.held }
 	shelves, err := take.lock(ctx, tx)
+	if err == nil && below(shelves[at]) {
+		shelves, err = take.giveBackAllExpired(ctx, tx, a.SKU)
+	}
 	if err != nil {
 		return err
 	}
-	for a.Delta < 0 && shelves[at].onHand+a.Delta < shelves[at].held {
-		some, err := take.giveBackExpired(ctx, tx, shelves, []Shortage{{SKU: a.SKU}})
-		if err != nil {
-			return err
-		}
-		if shelves, err = take.lock(ctx, tx); err != nil {
-			return err
-		}
-		if !some {
-			return &AmountError{ErrBelowHeld, fmt.Sprintf("%d would be left, and %d are held", shelves[at].onHand+a.Delta, shelves[at].held)}
-		}
+	if s := shelves[at]; below(s) {
+		return &AmountError{ErrBelowHeld, fmt.Sprintf("%d would be left, and %d are held", s.onHand+a.Delta, s.held)}
 	}
 	var changed int
 	err = tx.QueryRow(ctx, adjustSQL, c.Tenant, a.SKU, a.Location, a.Delta, kind, a.Reason, a.Reference, c.Actor, s.deadline(c)).Scan(&changed)

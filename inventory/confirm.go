@@ -124,9 +124,10 @@ SELECT count(*) FROM marked`
 
 // retake sells an expired reservation's units if they are free, in the same step.
 func (s *Store) retake(ctx context.Context, tx pgx.Tx, c Caller, r Reservation, sell []int64, take *taking) error {
-	// The expiry may not be booked yet: then its own units are the first to come free.
-	if _, err := settle(ctx, tx, settlement{ids: []uuid.UUID{r.ID}, status: Expired, actor: actorExpiry}); err != nil {
-		return err
+	// While its expiry isn't booked yet, this transaction must not hold on to it: rivals for the
+	// same units would find it in their way, as this one would find theirs.
+	if r.SettledAt == nil {
+		return &reapFirstError{[]uuid.UUID{r.ID}}
 	}
 	take.wanted = map[place]int64{}
 	skus, locations := make([]string, len(sell)), make([]string, len(sell))

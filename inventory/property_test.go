@@ -2,7 +2,6 @@ package inventory_test
 
 import (
 	"errors"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -69,7 +68,7 @@ func TestInvariantsUnderRandomCommands(t *testing.T) {
 			case c.kind == 5:
 				_, err = w.db.Pool.Exec(ctx, "UPDATE inventory.reservations SET expires_at = clock_timestamp() WHERE id = $1 AND status = 'held'", id)
 			case c.kind == 6:
-				_, _, err = s.ReapOnce(ctx, slog.New(slog.DiscardHandler))
+				_, _, err = s.ReapOnce(ctx)
 			case c.kind == 7:
 				_, _, err = s.Extend(ctx, caller, inventory.Extension{ID: id, TTL: time.Minute})
 			case c.kind == 8:

@@ -61,7 +61,7 @@ const reapBatch = 200
 // ReapOnce gives back up to one batch of expired reservations and says how many; full
 // says that there may be more. Replicas may run it at once: each reservation is given back once.
 // One that can't be given back is logged, put off for a minute, and holds up no other.
-func (s *Store) ReapOnce(ctx context.Context, log *slog.Logger) (reaped int, full bool, err error) {
+func (s *Store) ReapOnce(ctx context.Context) (reaped int, full bool, err error) {
 	var due []Due
 	err = pg.InTx(ctx, s.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
 		reaped = 0
@@ -75,30 +75,49 @@ func (s *Store) ReapOnce(ctx context.Context, log *slog.Logger) (reaped int, ful
 	if err == nil || len(due) == 0 || pg.Unavailable(err) || errors.Is(err, pg.ErrCommitUnknown) || ctx.Err() != nil {
 		return reaped, len(due) == reapBatch, err
 	}
-	// One of them spoils the batch: find out which, each in a transaction of its own.
-	reaped = 0
-	for _, d := range due {
-		gone, err := s.reapAlone(ctx, d.ID)
+	// One of them spoils the batch: find out which.
+	ids := make([]uuid.UUID, len(due))
+	for i, d := range due {
+		ids[i] = d.ID
+	}
+	reaped, err = s.reapEach(ctx, ids)
+	return reaped, err == nil && len(due) == reapBatch, err
+}
+
+// reapFirstError asks for expired reservations to be given back on their own, outside the
+// transaction that needs their units: because one of them can't be, or because the
+// transaction must not hold on to it.
+type reapFirstError struct{ ids []uuid.UUID }
+
+func (e *reapFirstError) Error() string {
+	return fmt.Sprintf("%d expired reservations have to be given back first", len(e.ids))
+}
+
+// reapEach gives expired reservations back, each in a transaction of its own. One that can't be
+// given back is logged and put off: until then it counts as held.
+func (s *Store) reapEach(ctx context.Context, ids []uuid.UUID) (reaped int, err error) {
+	for _, id := range ids {
+		gone, err := s.reapAlone(ctx, id)
 		if err != nil {
 			if pg.Unavailable(err) || ctx.Err() != nil {
-				return reaped, false, err
+				return reaped, err
 			}
-			log.Error("an expired reservation can't be given back; run: holdfast inventory verify", "reservation", d.ID, "tenant", d.Tenant, "error", err)
+			slog.Error("an expired reservation can't be given back; run: holdfast inventory verify", "reservation", id, "error", err)
 			if _, err := s.pool.Exec(ctx, `UPDATE inventory.reservations SET reap_after = clock_timestamp() + interval '1 minute'
-				WHERE id = $1 AND status = 'held'`, d.ID); err != nil {
-				return reaped, false, err
+				WHERE id = $1 AND status = 'held'`, id); err != nil {
+				return reaped, err
 			}
 		}
 		reaped += gone
 	}
-	return reaped, len(due) == reapBatch, nil
+	return reaped, nil
 }
 
 func (s *Store) reapAlone(ctx context.Context, id uuid.UUID) (reaped int, err error) {
 	err = pg.InTx(ctx, s.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
 		reaped = 0
 		rows, err := tx.Query(ctx, `SELECT id, tenant, line_skus, line_locations FROM inventory.reservations
-			WHERE id = $1 AND status = 'held' FOR UPDATE SKIP LOCKED`, id)
+			WHERE id = $1 AND status = 'held' FOR UPDATE`, id)
 		if err != nil {
 			return err
 		}

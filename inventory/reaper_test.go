@@ -1,7 +1,7 @@
 package inventory_test
 
 import (
-	"log/slog"
+	"errors"
 	"testing"
 
 	"github.com/google/uuid"
@@ -58,7 +58,7 @@ func TestRivalReapersGiveBackOnce(t *testing.T) {
 	w.race(8, func(_ int, s *inventory.Store) error {
 		total := 0
 		for {
-			n, full, err := s.ReapOnce(t.Context(), slog.New(slog.DiscardHandler))
+			n, full, err := s.ReapOnce(t.Context())
 			total += n
 			if err != nil || !full && n == 0 {
 				reaped <- total
@@ -90,6 +90,14 @@ func TestPoisonRowsDoNotStopTheReaper(t *testing.T) {
 	}
 	// A held counter that is too low refuses to be lowered below zero.
 	w.db.Exec(t, "UPDATE inventory.stock SET held = 1 WHERE sku = 'plate'")
+	// They don't turn a shortage into something else either, and reads stay sane.
+	if k := w.sku("plate"); k.Held != 0 {
+		t.Errorf("%d held, want 0", k.Held)
+	}
+	if _, _, err := w.store().Reserve(t.Context(), caller, one("plate", 1000)); !errors.Is(err, inventory.ErrSoldOut) {
+		t.Errorf("a reserve that needs the poisoned units: %v, want ErrSoldOut", err)
+	}
+	w.db.Exec(t, "UPDATE inventory.reservations SET reap_after = '-infinity'")
 	w.expire(w.hold(one("mug", 1)))
 	if n := w.reap(0); n != 1 {
 		t.Errorf("%d given back, want the good one", n)

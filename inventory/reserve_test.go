@@ -144,7 +144,7 @@ func TestExpiredIsFreeWhileAReaperHasIt(t *testing.T) {
 	}
 	done := make(chan error, 2)
 	go func() { // queues first, with the reservation claimed
-		_, _, err := w.replicas[0].ReapOnce(t.Context(), nil)
+		_, _, err := w.replicas[0].ReapOnce(t.Context())
 		done <- err
 	}()
 	w.awaitLockWait(1)
@@ -337,7 +337,9 @@ func TestDeadlineIsJudgedWhenActing(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 5)
-	held := w.hold(one("mug", 1))
+	w.put(inventory.Settings{SKU: "empty"})
+	held, gone := w.hold(one("mug", 1)), w.hold(one("mug", 1))
+	w.expire(gone)
 	late := caller
 	late.Deadline = time.Now().Add(-time.Millisecond)
 	acts := map[string]func() error{
@@ -354,6 +356,19 @@ func TestDeadlineIsJudgedWhenActing(t *testing.T) {
 			_, _, err := w.store().Extend(t.Context(), late, inventory.Extension{ID: held.ID, TTL: time.Minute})
 			return err
 		},
+		"count": func() error {
+			_, _, err := w.store().Count(t.Context(), late, inventory.Count{SKU: "mug", Counted: 7, Reason: "r"})
+			return err
+		},
+		"retake": func() error {
+			_, _, err := w.store().Confirm(t.Context(), late, inventory.Confirmation{ID: gone.ID, Retake: true})
+			return err
+		},
+		"put": func() error {
+			_, _, err := w.store().PutSKU(t.Context(), late, inventory.Settings{SKU: "new"})
+			return err
+		},
+		"delete": func() error { return w.store().DeleteSKU(t.Context(), late, "empty") },
 		"adjust": func() error {
 			_, _, err := w.store().Adjust(t.Context(), late, inventory.Adjustment{SKU: "mug", Delta: 1, Reason: "r"})
 			return err

@@ -22,7 +22,7 @@ const (
 // Every replica runs it.
 func (s *Store) Run(ctx context.Context, log *slog.Logger, metrics prometheus.Registerer) error {
 	expired := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "inventory_reservations_expired_total", Help: "Reservations whose units this replica's reaper gave back.",
+		Name: "holdfast_inventory_reservations_expired_total", Help: "Reservations whose units this replica's reaper gave back.",
 	})
 	if err := metrics.Register(expired); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (s *Store) Run(ctx context.Context, log *slog.Logger, metrics prometheus.Re
 	all.Go(func() error { return s.clock.Run(ctx) })
 	all.Go(func() error {
 		return loop.Run(ctx, loop.Config{Name: "reaper", Every: reapEvery, Log: log}, func(ctx context.Context) (bool, error) {
-			reaped, full, err := s.ReapOnce(ctx, log)
+			reaped, full, err := s.ReapOnce(ctx)
 			expired.Add(float64(reaped))
 			return full, err
 		})

@@ -189,6 +189,28 @@ func TestRetakeOfCrossedCarts(t *testing.T) {
 	}
 }
 
+// Many who retake the same few units: none holds on to its own expired hold while it queues for the
+// stock, so they don't stand in each other's way.
+func TestManyRetakeFewUnits(t *testing.T) {
+	t.Parallel()
+	w := newWarehouse(t)
+	w.receive("mug", 20)
+	var lost []inventory.Reservation
+	for range 20 {
+		lost = append(lost, w.hold(one("mug", 1)))
+	}
+	w.expire(lost...)
+	w.put(inventory.Settings{SKU: "mug", SafetyStock: set(int64(15))})
+	won := w.race(20, func(i int, s *inventory.Store) error {
+		_, _, err := s.Confirm(t.Context(), caller, inventory.Confirmation{ID: lost[i].ID, Retake: true})
+		return err
+	}, inventory.ErrExpiredSoldOut)
+	if won != 5 {
+		t.Errorf("%d retook, want 5", won)
+	}
+	w.wantCounts("mug", 15, 0, 5)
+}
+
 // What a retake has to lock beyond its own stock is locked in the one order too: while it waits
 // for the first of them, it holds none.
 func TestRetakeKeepsTheLockOrder(t *testing.T) {

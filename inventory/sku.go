@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -80,26 +81,29 @@ func (s Settings) check() error {
 	return nil
 }
 
-// putSKUSQL creates or revives a SKU, or changes it. It comes after the lock of the stock row,
-// so that a deletion and a creation of the same SKU follow one another.
+// ensureSKUSQL makes the rows of a SKU that never was, and waits for a rival that is making them.
+const ensureSKUSQL = `
+WITH made AS (INSERT INTO inventory.skus (tenant, sku) VALUES ($1, $2) ON CONFLICT DO NOTHING)
+INSERT INTO inventory.stock (tenant, sku, location, active) VALUES ($1, $2, $3, false) ON CONFLICT DO NOTHING`
+
+// putSKUSQL changes a SKU's settings, or revives it with new ones, under the lock of its stock
+// row, so that deletions and creations of the same SKU follow one another.
 const putSKUSQL = `
 WITH put AS (
-	INSERT INTO inventory.skus AS k (tenant, sku, name, default_ttl)
-	VALUES ($1, $2, coalesce($4, ''), make_interval(secs => $6))
-	ON CONFLICT (tenant, sku) DO UPDATE
-	   SET name        = CASE WHEN $3 THEN excluded.name        WHEN k.deleted_at IS NULL THEN k.name        ELSE '' END,
-	       default_ttl = CASE WHEN $5 THEN excluded.default_ttl WHEN k.deleted_at IS NULL THEN k.default_ttl END,
-	       created_at  = CASE WHEN k.deleted_at IS NULL THEN k.created_at ELSE clock_timestamp() END,
+	UPDATE inventory.skus
+	   SET name        = CASE WHEN $3 THEN coalesce($4, '')              WHEN deleted_at IS NULL THEN name        ELSE '' END,
+	       default_ttl = CASE WHEN $5 THEN make_interval(secs => $6) WHEN deleted_at IS NULL THEN default_ttl END,
+	       created_at  = CASE WHEN deleted_at IS NULL THEN created_at ELSE clock_timestamp() END,
 	       updated_at  = clock_timestamp(),
 	       deleted_at  = NULL
+	 WHERE tenant = $1 AND sku = $2
 )
-INSERT INTO inventory.stock AS s (tenant, sku, location, max_per_customer, safety_stock, backorder_limit)
-VALUES ($1, $2, $7, $9, coalesce($11, 0), coalesce($13, 0))
-ON CONFLICT (tenant, sku, location) DO UPDATE
+UPDATE inventory.stock
    SET active           = true,
-       max_per_customer = CASE WHEN $8  THEN excluded.max_per_customer WHEN s.active THEN s.max_per_customer END,
-       safety_stock     = CASE WHEN $10 THEN excluded.safety_stock     WHEN s.active THEN s.safety_stock     ELSE 0 END,
-       backorder_limit  = CASE WHEN $12 THEN excluded.backorder_limit  WHEN s.active THEN s.backorder_limit  ELSE 0 END`
+       max_per_customer = CASE WHEN $8  THEN $9               WHEN active THEN max_per_customer END,
+       safety_stock     = CASE WHEN $10 THEN coalesce($11, 0) WHEN active THEN safety_stock     ELSE 0 END,
+       backorder_limit  = CASE WHEN $12 THEN coalesce($13, 0) WHEN active THEN backorder_limit  ELSE 0 END
+ WHERE tenant = $1 AND sku = $2 AND location = $7`
 
 // PutSKU creates a SKU, with created set, or changes the settings that the command names. It
 // fails with [ErrSettings] if more is on backorder than the new limit allows.
@@ -107,13 +111,20 @@ func (s *Store) PutSKU(ctx context.Context, c Caller, cmd Settings) (sku SKU, cr
 	if err := cmd.check(); err != nil {
 		return SKU{}, false, err
 	}
-	err = pg.InTx(ctx, s.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
-		shelves, err := lockStock(ctx, tx, c.Tenant, []place{{cmd.SKU, DefaultLocation}})
-		if err != nil {
-			return err
+	home := place{cmd.SKU, DefaultLocation}
+	take := taking{tenant: c.Tenant, also: []place{home}}
+	sku, _, err = command(ctx, s, c, func(tx pgx.Tx) (SKU, error) {
+		if _, err := tx.Exec(ctx, ensureSKUSQL, c.Tenant, cmd.SKU, DefaultLocation); err != nil {
+			return SKU{}, err
 		}
-		before, existed := shelves[place{cmd.SKU, DefaultLocation}]
-		created = !existed || !before.active
+		shelves, err := take.lock(ctx, tx)
+		if err == nil && cmd.BackorderLimit.Set {
+			shelves, err = take.giveBackAllExpired(ctx, tx, cmd.SKU) // they no longer count
+		}
+		if err != nil {
+			return SKU{}, err
+		}
+		created = !shelves[home].active
 		var ttl *float64
 		if cmd.DefaultTTL.Value != nil {
 			seconds := cmd.DefaultTTL.Value.Seconds()
@@ -123,35 +134,39 @@ func (s *Store) PutSKU(ctx context.Context, c Caller, cmd Settings) (sku SKU, cr
 			cmd.MaxPerCustomer.Set, cmd.MaxPerCustomer.Value, cmd.SafetyStock.Set, cmd.SafetyStock.Value,
 			cmd.BackorderLimit.Set, cmd.BackorderLimit.Value)
 		if pg.Constraint(err) == "stock_held_within_on_hand" {
-			return ErrSettings
+			return SKU{}, ErrSettings
+		}
+		if err == nil {
+			err = s.inTime(ctx, tx, c)
 		}
 		if err != nil {
-			return err
+			return SKU{}, err
 		}
-		sku, err = skuByID(ctx, tx, c.Tenant, cmd.SKU)
-		return err
+		return skuByID(ctx, tx, c.Tenant, cmd.SKU)
 	})
 	return sku, created, err
 }
 
 // skusSQL reads SKUs with their totals. Holds that have expired are no longer counted,
 // whether or not they have been given back; all of it is one snapshot.
+//
+// One text for one SKU and another for a list: a prepared statement that served both would
+// get a plan that suits neither.
 const skusSQL = `
 SELECT k.sku, k.name, k.default_ttl, k.created_at, k.updated_at, s.location, s.max_per_customer, s.safety_stock, s.backorder_limit,
-       s.on_hand, s.held - coalesce(overdue.units, 0), s.sold, s.written_off, s.received
-  FROM (SELECT * FROM inventory.skus WHERE tenant = $1 AND deleted_at IS NULL AND (sku = $2 OR $2 = '') AND sku > $3
-         ORDER BY sku LIMIT $4) k
+       s.on_hand, greatest(s.held - coalesce(overdue.units, 0), 0), s.sold, s.written_off, s.received
+  FROM (SELECT * FROM inventory.skus WHERE tenant = $1 AND deleted_at IS NULL AND sku %s $2 ORDER BY sku LIMIT $3) k
   JOIN inventory.stock s USING (tenant, sku)
   LEFT JOIN (SELECT r.tenant, l.sku, l.location, sum(l.quantity)::bigint AS units
           FROM inventory.reservations r, unnest(r.line_skus, r.line_locations, r.line_quantities) AS l(sku, location, quantity)
          WHERE r.status = 'held' AND r.expires_at <= (SELECT clock_timestamp()) AND r.tenant = $1
-           AND (r.line_skus @> ARRAY[$2::text] OR $2 = '')
          GROUP BY r.tenant, l.sku, l.location) overdue
     ON overdue.tenant = s.tenant AND overdue.sku = s.sku AND overdue.location = s.location
  ORDER BY k.sku, s.location`
 
-func readSKUs(ctx context.Context, db querier, tenant, sku, after string, limit int) ([]SKU, error) {
-	rows, err := db.Query(ctx, skusSQL, tenant, sku, after, limit)
+// readSKUs reads those that compare with the given one as the operator says.
+func readSKUs(ctx context.Context, db querier, tenant, operator, sku string, limit int) ([]SKU, error) {
+	rows, err := db.Query(ctx, fmt.Sprintf(skusSQL, operator), tenant, sku, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +205,7 @@ func skuByID(ctx context.Context, db querier, tenant, sku string) (SKU, error) {
 	if !skuPattern.MatchString(sku) {
 		return SKU{}, &NotFoundError{Kind: ErrSKUNotFound, Name: sku}
 	}
-	skus, err := readSKUs(ctx, db, tenant, sku, "", 1)
+	skus, err := readSKUs(ctx, db, tenant, "=", sku, 1)
 	if err != nil {
 		return SKU{}, err
 	}
@@ -207,7 +222,7 @@ func (s *Store) GetSKU(ctx context.Context, tenant, sku string) (SKU, error) {
 
 // ListSKUs reads up to limit SKUs in the order of their names, from after the given one.
 func (s *Store) ListSKUs(ctx context.Context, tenant, after string, limit int) ([]SKU, error) {
-	return readSKUs(ctx, s.pool, tenant, "", after, limit)
+	return readSKUs(ctx, s.pool, tenant, ">", after, limit)
 }
 
 // DeleteSKU deletes a SKU that has no stock and no holds; its past stays readable. It fails with
@@ -216,33 +231,48 @@ func (s *Store) DeleteSKU(ctx context.Context, c Caller, sku string) error {
 	if !skuPattern.MatchString(sku) {
 		return &NotFoundError{Kind: ErrSKUNotFound, Name: sku}
 	}
-	return pg.InTx(ctx, s.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
-		take := taking{tenant: c.Tenant, wanted: map[place]int64{{sku, DefaultLocation}: 0}}
-		if _, err := take.lock(ctx, tx); err != nil {
-			return err
+	take := taking{tenant: c.Tenant, wanted: map[place]int64{{sku, DefaultLocation}: 0}}
+	_, _, err := command(ctx, s, c, func(tx pgx.Tx) (struct{}, error) {
+		var none struct{}
+		if _, err := take.giveBackAllExpired(ctx, tx, sku); err != nil {
+			return none, err
 		}
 		tag, err := tx.Exec(ctx, `UPDATE inventory.stock SET active = false
 			WHERE tenant = $1 AND sku = $2 AND active AND on_hand = 0 AND held = 0`, c.Tenant, sku)
 		if err != nil {
-			return err
+			return none, err
 		}
 		if tag.RowsAffected() == 0 {
-			return ErrSKUInUse
+			return none, ErrSKUInUse
 		}
 		_, err = tx.Exec(ctx, `UPDATE inventory.skus SET deleted_at = clock_timestamp() WHERE tenant = $1 AND sku = $2`, c.Tenant, sku)
-		return err
+		if err == nil {
+			err = s.inTime(ctx, tx, c)
+		}
+		return none, err
 	})
+	return err
 }
 
 // Seed makes a SKU with some units unless it exists.
 func (s *Store) Seed(ctx context.Context, c Caller, sku, name string, units int64) error {
 	_, err := s.GetSKU(ctx, c.Tenant, sku)
-	if !errors.Is(err, ErrSKUNotFound) {
+	if errors.Is(err, ErrSKUNotFound) {
+		_, _, err = s.PutSKU(ctx, c, Settings{SKU: sku, Name: Change[string]{true, &name}})
+	}
+	if err != nil {
 		return err
 	}
-	if _, _, err := s.PutSKU(ctx, c, Settings{SKU: sku, Name: Change[string]{true, &name}}); err != nil {
-		return err
-	}
-	_, _, err = s.Adjust(ctx, c, Adjustment{SKU: sku, Delta: units, Reason: "initial stock"})
+	take := taking{tenant: c.Tenant, wanted: map[place]int64{{sku, DefaultLocation}: 0}}
+	_, _, err = command(ctx, s, c, func(tx pgx.Tx) (none struct{}, err error) {
+		if _, err := take.lock(ctx, tx); err != nil {
+			return none, err
+		}
+		k, err := skuByID(ctx, tx, c.Tenant, sku)
+		if err != nil || k.Received > 0 { // by somebody else, or at an earlier start
+			return none, err
+		}
+		return none, s.adjust(ctx, tx, c, &take, Adjustment{SKU: sku, Location: DefaultLocation, Delta: units, Reason: "initial stock"}, "receive")
+	})
 	return err
 }

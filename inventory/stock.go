@@ -150,7 +150,7 @@ const giveBackBatch = 1000
 // SKUs' stock rows none of them can change: each way out of held needs that lock.
 const overdueSQL = `
 SELECT id, line_skus, line_locations FROM inventory.reservations
- WHERE status = 'held' AND expires_at <= (SELECT clock_timestamp()) AND tenant = $1 AND line_skus && $2
+ WHERE status = 'held' AND expires_at <= (SELECT clock_timestamp()) AND reap_after <= clock_timestamp() AND tenant = $1 AND line_skus && $2
  ORDER BY expires_at LIMIT $3`
 
 // giveBackExpired gives back the oldest expired holds on what is short and says whether there
@@ -168,13 +168,18 @@ func (t *taking) giveBackExpired(ctx context.Context, tx pgx.Tx, shelves map[pla
 	var ids []uuid.UUID
 	var id uuid.UUID
 	var lineSKUs, lineLocations []string
+	known := map[place]bool{}
+	for _, p := range t.also {
+		known[p] = true
+	}
 	unlocked := false
 	_, err = pgx.ForEachRow(rows, []any{&id, &lineSKUs, &lineLocations}, func() error {
 		ids = append(ids, id)
 		for i := range lineSKUs {
-			if p := (place{lineSKUs[i], lineLocations[i]}); shelves[p] == (shelf{}) && !slices.Contains(t.also, p) {
+			p := place{lineSKUs[i], lineLocations[i]}
+			if _, locked := shelves[p]; !locked && !known[p] {
+				known[p], unlocked = true, true
 				t.also = append(t.also, p)
-				unlocked = true
 			}
 		}
 		return nil
@@ -193,7 +198,23 @@ func (t *taking) giveBackExpired(ctx context.Context, tx pgx.Tx, shelves map[pla
 		return false, pg.ErrRepeat
 	}
 	_, err = settle(ctx, tx, settlement{ids: locked, status: Expired, actor: actorExpiry})
+	if pg.Constraint(err) != "" {
+		return false, &reapFirstError{locked} // one of them can't be, and must not spoil the rest
+	}
 	return true, err
+}
+
+// giveBackAllExpired gives back every expired hold on a SKU, and reads its shelves again.
+func (t *taking) giveBackAllExpired(ctx context.Context, tx pgx.Tx, sku string) (map[place]shelf, error) {
+	for {
+		shelves, err := t.lock(ctx, tx)
+		if err != nil {
+			return nil, err
+		}
+		if some, err := t.giveBackExpired(ctx, tx, shelves, []Shortage{{SKU: sku}}); err != nil || !some {
+			return shelves, err
+		}
+	}
 }
 
 // lockFree locks those of the reservations that nobody else has locked and that are still held.

@@ -119,6 +119,49 @@ func TestSKULifeCycle(t *testing.T) {
 	}
 }
 
+// I7 for settings and deletion: what has expired stands in nobody's way, reaper or no reaper.
+func TestExpiredHoldsDoNotKeepASKUInUse(t *testing.T) {
+	t.Parallel()
+	w := newWarehouse(t)
+	w.put(inventory.Settings{SKU: "mug", BackorderLimit: set(int64(5))})
+	w.expire(w.hold(one("mug", 3)))
+	if _, _, err := w.store().PutSKU(t.Context(), caller, inventory.Settings{SKU: "mug", BackorderLimit: set(int64(1))}); err != nil {
+		t.Errorf("a lower backorder limit: %v", err)
+	}
+	live := w.hold(one("mug", 1))
+	if err := w.store().DeleteSKU(t.Context(), caller, "mug"); !errors.Is(err, inventory.ErrSKUInUse) {
+		t.Errorf("delete with a live hold on backorder: %v", err)
+	}
+	w.expire(live)
+	if err := w.store().DeleteSKU(t.Context(), caller, "mug"); err != nil {
+		t.Errorf("delete with an expired hold: %v", err)
+	}
+}
+
+// Of many who create a SKU at once, one has; and a seed is sown once.
+func TestCreationAndSeedHappenOnce(t *testing.T) {
+	t.Parallel()
+	w := newWarehouse(t)
+	created := make(chan bool, 10)
+	w.race(10, func(_ int, s *inventory.Store) error {
+		_, made, err := s.PutSKU(t.Context(), caller, inventory.Settings{SKU: "mug"})
+		created <- made
+		return err
+	})
+	made := 0
+	for range 10 {
+		if <-created {
+			made++
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d were told that they had created the SKU", made)
+	}
+	w.race(10, func(_ int, s *inventory.Store) error { return s.Seed(t.Context(), caller, "mug", "Mug", 10) })
+	w.race(2, func(_ int, s *inventory.Store) error { return s.Seed(t.Context(), caller, "mug", "Mug", 10) })
+	w.wantCounts("mug", 10, 0, 0)
+}
+
 // Pitfall 15: whoever asks gets the history.
 func TestLedgerTellsEveryChange(t *testing.T) {
 	t.Parallel()
@@ -235,6 +278,32 @@ func TestVerifyFindsAndRepairs(t *testing.T) {
 	if err != nil || len(repaired) != 3 || !repaired[0].Repaired {
 		t.Errorf("repaired %v, %v", repaired, err)
 	}
+	w.wantCounts("mug", 10, 3, 0)
+}
+
+// A stock row that is gone is found and made again; a row that can't be repaired holds up no other.
+func TestVerifyFindsAMissingRow(t *testing.T) {
+	t.Parallel()
+	w := newWarehouse(t)
+	w.receive("mug", 10)
+	w.receive("plate", 10)
+	w.receive("spoon", 4)
+	w.hold(one("mug", 3))
+	w.db.Exec(t, "DELETE FROM inventory.stock WHERE sku IN ('mug', 'spoon')")
+	// No counters can satisfy a ledger that says less than nothing was received.
+	w.db.Exec(t, "UPDATE inventory.ledger SET delta_on_hand = -5 WHERE sku = 'plate'")
+	found, err := inventory.Verify(t.Context(), w.db.Pool, true)
+	if err == nil {
+		t.Error("an impossible repair is no error")
+	}
+	repaired := map[string]bool{}
+	for _, d := range found {
+		repaired[d.SKU] = repaired[d.SKU] || d.Repaired
+	}
+	if !repaired["mug"] || !repaired["spoon"] || repaired["plate"] {
+		t.Errorf("found %v", found)
+	}
+	w.db.Exec(t, "UPDATE inventory.ledger SET delta_on_hand = 10 WHERE sku = 'plate'")
 	w.wantCounts("mug", 10, 3, 0)
 }
 

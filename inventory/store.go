@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,9 @@ type Store struct {
 	pool    *pgxpool.Pool
 	clock   *pg.Clock
 	maxHold time.Duration
+	// slots has room for the commands that may use connections at once. They may all wait
+	// for one hot row; the rest of the pool is for reads, the reaper and readiness.
+	slots chan struct{}
 }
 
 // NewStore makes a Store on a migrated database. The clock must be kept by its Run. A
@@ -28,7 +32,7 @@ func NewStore(pool *pgxpool.Pool, clock *pg.Clock, maxHold time.Duration) *Store
 	if maxHold == 0 {
 		maxHold = DefaultMaxHold
 	}
-	return &Store{pool: pool, clock: clock, maxHold: maxHold}
+	return &Store{pool: pool, clock: clock, maxHold: maxHold, slots: make(chan struct{}, max(1, pool.Config().MaxConns*3/4))}
 }
 
 // Now is the database's time, early by at most one round trip.
@@ -53,15 +57,42 @@ func (s *Store) deadline(c Caller) *time.Time {
 	return &at
 }
 
+// maxReapFirst bounds how often a command begins anew because expired holds stood in its way.
+const maxReapFirst = 10
+
 // command runs act in a transaction, once per idempotency key. A commit of unknown fate is
-// repeated only with a key, since only then is the earlier attempt found.
+// repeated only with a key, since only then is the earlier attempt found. Where act needs
+// expired holds given back on their own first, that is done and act runs again.
 func command[T any](ctx context.Context, s *Store, c Caller, act func(pgx.Tx) (T, error)) (answer T, replayed bool, err error) {
-	err = pg.InTx(ctx, s.pool, pg.TxOptions{RepeatUnknown: c.Key.Value != ""}, func(tx pgx.Tx) error {
-		var err error
-		answer, replayed, err = idempotency.Once(ctx, tx, schemaName, c.Key, func() (T, error) { return act(tx) })
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return answer, false, ctx.Err()
+	}
+	for attempt := 1; ; attempt++ {
+		err = pg.InTx(ctx, s.pool, pg.TxOptions{RepeatUnknown: c.Key.Value != ""}, func(tx pgx.Tx) error {
+			var err error
+			answer, replayed, err = idempotency.Once(ctx, tx, schemaName, c.Key, func() (T, error) { return act(tx) })
+			return err
+		})
+		var first *reapFirstError
+		if !errors.As(err, &first) || attempt == maxReapFirst {
+			return answer, replayed, err
+		}
+		if _, err := s.reapEach(ctx, first.ids); err != nil {
+			return answer, false, err
+		}
+	}
+}
+
+// inTime refuses what is late, where no statement that changes something does: as the last
+// of its transaction, with every lock held.
+func (s *Store) inTime(ctx context.Context, tx pgx.Tx, c Caller) error {
+	if err := s.refusedInTime(ctx, tx, c); !errors.Is(err, pg.ErrRepeat) {
 		return err
-	})
-	return answer, replayed, err
+	}
+	return nil
 }
 
 // refusedInTime says why a statement with a deadline changed nothing: the deadline has

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -35,14 +36,14 @@ func (d Difference) String() string {
 // Write-offs and receipts are the negative and positive changes by adjustments and counts; what
 // a confirmation or a retake takes away from on_hand is sold.
 const recountSQL = `
-SELECT s.tenant, s.sku, s.location,
-       s.on_hand, coalesce(l.on_hand, 0),
-       s.held, coalesce(h.held, 0), coalesce(l.held, 0),
-       s.sold, coalesce(l.sold, 0),
-       s.written_off, coalesce(l.written_off, 0),
-       s.received, coalesce(l.received, 0)
+SELECT tenant, sku, location,
+       coalesce(s.on_hand, 0), coalesce(l.on_hand, 0),
+       coalesce(s.held, 0), coalesce(h.held, 0), coalesce(l.held, 0),
+       coalesce(s.sold, 0), coalesce(l.sold, 0),
+       coalesce(s.written_off, 0), coalesce(l.written_off, 0),
+       coalesce(s.received, 0), coalesce(l.received, 0)
   FROM inventory.stock s
-  LEFT JOIN (SELECT tenant, sku, location,
+  FULL JOIN (SELECT tenant, sku, location,
                     sum(delta_on_hand)::bigint AS on_hand, sum(delta_held)::bigint AS held,
                     (-sum(delta_on_hand) FILTER (WHERE kind IN ('confirm', 'retake')))::bigint AS sold,
                     (-sum(least(delta_on_hand, 0)) FILTER (WHERE kind IN ('receive', 'write_off', 'count')))::bigint AS written_off,
@@ -50,13 +51,13 @@ SELECT s.tenant, s.sku, s.location,
                FROM inventory.ledger
               WHERE ($1 = '' OR (tenant, sku, location) = ($1, $2, $3))
               GROUP BY tenant, sku, location) l USING (tenant, sku, location)
-  LEFT JOIN (SELECT r.tenant, line.sku, line.location, sum(line.quantity)::bigint AS held
+  FULL JOIN (SELECT r.tenant, line.sku, line.location, sum(line.quantity)::bigint AS held
                FROM inventory.reservations r,
                     unnest(r.line_skus, r.line_locations, r.line_quantities) AS line(sku, location, quantity)
               WHERE r.status = 'held' AND ($1 = '' OR r.tenant = $1 AND line.sku = $2 AND line.location = $3)
               GROUP BY r.tenant, line.sku, line.location) h USING (tenant, sku, location)
- WHERE ($1 = '' OR (s.tenant, s.sku, s.location) = ($1, $2, $3))
- ORDER BY s.tenant, s.sku, s.location`
+ WHERE ($1 = '' OR (tenant, sku, location) = ($1, $2, $3))
+ ORDER BY tenant, sku, location`
 
 // counts is one stock row with what it should be.
 type counts struct {
@@ -86,7 +87,8 @@ func (c counts) differences() []Difference {
 
 // Verify recomputes every tenant's counters from ledger and holds, as of one instant, and
 // returns the differences. With repair it then makes each differing row right, in a transaction of
-// its own that locks it, and marks what it wrote as repaired. It may run while the service works.
+// its own that locks it, and marks what it wrote as repaired; a row that can't be repaired holds
+// up no other, and the error names it. It may run while the service works.
 func Verify(ctx context.Context, pool *pgxpool.Pool, repair bool) ([]Difference, error) {
 	var rows []counts
 	err := pg.InTx(ctx, pool, pg.TxOptions{Snapshot: true}, func(tx pgx.Tx) error {
@@ -98,16 +100,20 @@ func Verify(ctx context.Context, pool *pgxpool.Pool, repair bool) ([]Difference,
 		return nil, err
 	}
 	var found []Difference
+	var failed []error
 	for _, row := range rows {
 		differences := row.differences()
 		if len(differences) > 0 && repair {
-			if differences, err = repairRow(ctx, pool, row.Tenant, place{row.SKU, row.Location}); err != nil {
-				return found, fmt.Errorf("repair %s/%s at %s: %w", row.Tenant, row.SKU, row.Location, err)
+			repaired, err := repairRow(ctx, pool, row.Tenant, place{row.SKU, row.Location})
+			if err == nil {
+				differences = repaired
+			} else {
+				failed = append(failed, fmt.Errorf("repair %s/%s at %s: %w", row.Tenant, row.SKU, row.Location, err))
 			}
 		}
 		found = append(found, differences...)
 	}
-	return found, nil
+	return found, errors.Join(failed...)
 }
 
 func recount(ctx context.Context, tx pgx.Tx, tenant string, p place) ([]counts, error) {
@@ -122,8 +128,10 @@ func recount(ctx context.Context, tx pgx.Tx, tenant string, p place) ([]counts, 
 // made right by an entry of its own.
 const repairSQL = `
 WITH repaired AS (
-	UPDATE inventory.stock SET on_hand = $4, held = $5, sold = $6, written_off = $7, received = $8
-	 WHERE tenant = $1 AND sku = $2 AND location = $3
+	INSERT INTO inventory.stock (tenant, sku, location, on_hand, held, sold, written_off, received)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+	ON CONFLICT (tenant, sku, location) DO UPDATE
+	   SET on_hand = excluded.on_hand, held = excluded.held, sold = excluded.sold, written_off = excluded.written_off, received = excluded.received
 	RETURNING on_hand, held
 )
 INSERT INTO inventory.ledger (tenant, sku, location, kind, delta_on_hand, delta_held, on_hand, held, reason, actor)

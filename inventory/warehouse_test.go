@@ -3,7 +3,6 @@ package inventory_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -109,7 +108,7 @@ func (w *warehouse) expire(reservations ...inventory.Reservation) {
 func (w *warehouse) reap(replica int) (reaped int) {
 	w.Helper()
 	for {
-		n, full, err := w.replicas[replica].ReapOnce(w.Context(), slog.New(slog.DiscardHandler))
+		n, full, err := w.replicas[replica].ReapOnce(w.Context())
 		if err != nil {
 			w.Fatalf("reap: %v", err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"holdfast/chronos"
 	"holdfast/chronos/api"
+	"holdfast/web"
 	"holdfast/webhook"
 )
 
@@ -26,9 +27,12 @@ func (c chronosServe) Run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
 	}
+	if c.Lease < time.Second || c.Concurrency < 1 || c.Keep < 24*time.Hour {
+		return usage("--lease must be at least 1s, --concurrency at least 1 and --keep at least 24h")
+	}
 	allow, err := webhook.ParsePrefixes(c.AllowTargets)
 	if err != nil {
-		return err
+		return usage("--allow-targets: %w", err)
 	}
 	schema := chronos.Schema()
 	pool, err := c.open(ctx, "holdfast chronos", schema)
@@ -48,5 +52,7 @@ func (c chronosServe) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.serve(ctx, api.New(service, httpConfig), ln, service.Run)
+	face := api.New(service, httpConfig)
+	web.Chronos(face, service.Store(), httpConfig.Keys)
+	return c.serve(ctx, face, ln, service.Run)
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -35,16 +36,16 @@ func (f flashsale) check() error {
 		value, least, most int
 	}{{"clicks", f.Clicks, 1, 10_000_000}, {"units", f.Units, 1, 1_000_000_000}, {"connections", f.Connections, 1, 10_000}} {
 		if flag.value < flag.least || flag.value > flag.most {
-			return fmt.Errorf("--%s: must be from %d to %d, not %d", flag.name, flag.least, flag.most, flag.value)
+			return usage("--%s: must be from %d to %d, not %d", flag.name, flag.least, flag.most, flag.value)
 		}
 	}
 	for _, address := range f.URL {
 		if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return fmt.Errorf("--url: %q isn't an address such as http://127.0.0.1:8080", address)
+			return usage("--url: %q isn't an address such as http://127.0.0.1:8080", address)
 		}
 	}
 	if f.Timeout <= 0 {
-		return errors.New("--timeout: must be positive")
+		return usage("--timeout: must be positive")
 	}
 	return nil
 }
@@ -63,6 +64,9 @@ type tally struct {
 func (f flashsale) Run(ctx context.Context, out output) error {
 	if err := f.check(); err != nil {
 		return err
+	}
+	for i := range f.URL {
+		f.URL[i] = strings.TrimRight(f.URL[i], "/")
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()

@@ -10,6 +10,7 @@ import (
 	"holdfast/internal/pg"
 	"holdfast/inventory"
 	"holdfast/inventory/api"
+	"holdfast/web"
 )
 
 type inventoryCmd struct {
@@ -26,6 +27,9 @@ func (c inventoryServe) Run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
 	}
+	if c.MaxHold < inventory.MinTTL {
+		return usage("--max-hold: must be at least %v, not %v", inventory.MinTTL, c.MaxHold)
+	}
 	schema := inventory.Schema()
 	pool, err := c.open(ctx, "holdfast inventory", schema)
 	if err != nil {
@@ -41,16 +45,19 @@ func (c inventoryServe) Run(ctx context.Context) error {
 		return err
 	}
 	store := inventory.NewStore(pool, clock, c.MaxHold)
-	face := api.New(store, pool, c.httpConfig(pool, schema))
+	httpConfig := c.httpConfig(pool, schema)
+	face := api.New(store, pool, httpConfig)
+	web.Inventory(face, store, httpConfig.Keys)
 	return c.serve(ctx, face, ln, func(ctx context.Context) error {
 		return store.Run(ctx, slog.Default(), face.Metrics())
 	})
 }
 
 type inventoryVerify struct {
-	database
-	JSON   bool `name:"json" help:"Write JSON."`
-	Repair bool `help:"Make the counters right, and say what was written."`
+	// Not a required flag: without it, JSON was asked for all the same.
+	DatabaseURL string `env:"DATABASE_URL" help:"PostgreSQL, as postgres://user:password@host:port/database." placeholder:"URL"`
+	JSON        bool   `name:"json" help:"Write JSON, whatever happens."`
+	Repair      bool   `help:"Make the counters right, and say what was written."`
 }
 
 func (c inventoryVerify) Run(ctx context.Context, out output) error {

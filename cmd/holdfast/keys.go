@@ -75,7 +75,7 @@ type keysCreate struct {
 func (c keysCreate) Run(ctx context.Context, out output) error {
 	scopes, err := apikey.ParseScopes(c.Scope...)
 	if err != nil {
-		return fmt.Errorf("--scope: %w", err)
+		return usage("--scope: %w", err)
 	}
 	pool, store, err := c.open(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ type keysRevoke struct {
 func (c keysRevoke) Run(ctx context.Context, out output) error {
 	id, err := uuid.Parse(c.ID)
 	if err != nil {
-		return fmt.Errorf("%q isn't a key's id; holdfast keys list shows them", c.ID)
+		return usage("%q isn't a key's id; holdfast keys list shows them", c.ID)
 	}
 	pool, store, err := c.keyring.open(ctx)
 	if err != nil {

@@ -42,6 +42,11 @@ type output struct {
 // said everything.
 type exitError int
 
+// usageError says that a flag's value can't be: the command was called wrongly.
+type usageError struct{ error }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func main() {
@@ -57,7 +62,7 @@ func run(ctx context.Context, args []string, out output) int {
 	exited := -1
 	parser, err := kong.New(&c, kong.Name("holdfast"),
 		kong.Description("Reservations and schedules that hold, on nothing but PostgreSQL."),
-		kong.Writers(out.stdout, out.stderr), kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Writers(out.stdout, out.stderr), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Exit(func(code int) { exited = code }),
 		kong.Bind(out))
 	if err != nil {
@@ -78,6 +83,9 @@ func run(ctx context.Context, args []string, out output) int {
 	switch {
 	case errors.As(err, &code):
 		return int(code)
+	case errors.As(err, new(usageError)):
+		fmt.Fprintf(out.stderr, "holdfast: %v\n", err)
+		return 2
 	case err != nil:
 		fmt.Fprintf(out.stderr, "holdfast: %v\n", err)
 		return 1

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -58,15 +57,18 @@ func newReceiver(print io.Writer) *receiver { return &receiver{print: print} }
 
 func (r *receiver) serve(ctx context.Context, ln net.Listener) error {
 	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
-	defer context.AfterFunc(ctx, func() {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		_ = server.Shutdown(bounded)
-	})()
-	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	select {
+	case err := <-served:
 		return err
+	case <-ctx.Done():
 	}
-	return nil
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := server.Shutdown(bounded)
+	<-served
+	return err
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {

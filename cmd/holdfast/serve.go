@@ -36,22 +36,18 @@ type serving struct {
 
 // check refuses what would only fail later.
 func (s serving) check() error {
-	for _, flag := range []struct {
-		name  string
-		least int64
-		value int64
-	}{
-		{"connections", 2, int64(s.Connections)},
-		{"request-timeout", 1, int64(s.RequestTimeout)},
-		{"max-in-flight", 1, int64(s.MaxInFlight)},
-		{"rate-per-second", 0, int64(s.RatePerSecond)},
-		{"drain", 0, int64(s.Drain)},
-	} {
-		if flag.value < flag.least {
-			return fmt.Errorf("--%s: too small", flag.name)
-		}
-	}
-	if s.Auth == "off" {
+	switch {
+	case s.Connections < 4:
+		return usage("--connections: must be at least 4, not %d", s.Connections)
+	case s.RequestTimeout < time.Millisecond:
+		return usage("--request-timeout: must be at least 1ms, not %v", s.RequestTimeout)
+	case s.MaxInFlight < 1:
+		return usage("--max-in-flight: must be at least 1, not %d", s.MaxInFlight)
+	case s.RatePerSecond < 0:
+		return usage("--rate-per-second: can't be negative")
+	case s.Drain < 0:
+		return usage("--drain: can't be negative")
+	case s.Auth == "off":
 		return httpapi.CheckOpen(s.Listen)
 	}
 	return nil
@@ -96,8 +92,7 @@ func (s serving) listen() (net.Listener, error) {
 	return ln, nil
 }
 
-// serve answers requests and does the background work until ctx ends. The background ends
-// only when the last request has been answered, unless it has to drain as well.
+// serve answers requests and does the background work until ctx ends; both drain then.
 func (s serving) serve(ctx context.Context, api *httpapi.API, ln net.Listener, background func(context.Context) error) error {
 	slog.Info("serving", "address", ln.Addr().String(), "auth", s.Auth)
 	all, ctx := errgroup.WithContext(ctx)

@@ -46,7 +46,7 @@ func (u up) addresses() (addresses, error) {
 		base, postgres = defaultBasePort, defaultPostgresPort
 	}
 	if base < 1 || base+20 > 65535 {
-		return addresses{}, fmt.Errorf("--base-port: must be from 1 to %d, not %d", 65535-20, u.BasePort)
+		return addresses{}, usage("--base-port: must be from 1 to %d, not %d", 65535-20, u.BasePort)
 	}
 	at := func(offset int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(base+offset)) }
 	return addresses{
@@ -55,14 +55,25 @@ func (u up) addresses() (addresses, error) {
 }
 
 // Run starts everything in its order, says where it is, and stops it in the opposite order
-// when ctx ends.
+// when ctx ends. Told to stop while it starts, it stops what has been started; that is no failure.
 func (u up) Run(ctx context.Context, out output) error {
 	at, err := u.addresses()
 	if err != nil {
 		return err
 	}
+	err = u.run(ctx, at, out)
+	if ctx.Err() != nil && !errors.Is(err, errStop) {
+		return nil
+	}
+	return err
+}
+
+// errStop marks what went wrong while stopping, when being told to stop is no excuse.
+var errStop = errors.New("not stopped cleanly")
+
+func (u up) run(ctx context.Context, at addresses, out output) (err error) {
 	if u.Drain < 0 {
-		return errors.New("--drain: can't be negative")
+		return usage("--drain: can't be negative")
 	}
 	say := &speaker{to: out.stdout}
 	for _, address := range []string{at.inventory[0], at.inventory[1], at.chronos[0], at.chronos[1]} {
@@ -85,8 +96,8 @@ func (u up) Run(ctx context.Context, out output) error {
 			return err
 		}
 		defer func() {
-			if err := private.Stop(); err != nil {
-				say.line("PostgreSQL: %v", err)
+			if stopErr := private.Stop(); stopErr != nil {
+				err = errors.Join(err, fmt.Errorf("%w: PostgreSQL: %w", errStop, stopErr))
 			}
 			say.line("stopped")
 		}()
@@ -107,11 +118,16 @@ func (u up) Run(ctx context.Context, out output) error {
 	if err := seedStock(ctx, inventoryURL); err != nil {
 		return fmt.Errorf("seed: %w", err)
 	}
+	// The receiver outlives the replicas, which deliver to it while they drain.
+	receiving, stopReceiving := context.WithCancel(context.WithoutCancel(ctx))
+	received := make(chan error, 1)
+	go func() { received <- newReceiver(nil).serve(receiving, receiverListener) }()
+	defer func() { stopReceiving(); err = errors.Join(err, <-received) }()
+
 	all, ctx := errgroup.WithContext(ctx)
 	for _, r := range u.replicas(at, inventoryURL, chronosURL) {
 		all.Go(func() error { return r.supervise(ctx, u.Drain, say) })
 	}
-	all.Go(func() error { return newReceiver(nil).serve(ctx, receiverListener) })
 	all.Go(func() error {
 		select {
 		case <-exited:
@@ -133,18 +149,22 @@ func (u up) Run(ctx context.Context, out output) error {
 }
 
 func (u up) replicas(at addresses, inventoryURL, chronosURL string) []replica {
+	ours := []string{"HOLDFAST_LOG_LEVEL=warn"}
+	if u.DatabaseURL == "" { // then a session URL in the environment is of some other database
+		ours = append(ours, "SESSION_DATABASE_URL=")
+	}
 	var replicas []replica
 	for i := range 2 {
 		replicas = append(replicas,
 			replica{
 				name: fmt.Sprintf("inventory %d", i+1), address: at.inventory[i],
 				args: []string{"inventory", "serve", "--auth=off", "--listen", at.inventory[i], "--drain", u.Drain.String()},
-				env:  []string{"DATABASE_URL=" + inventoryURL, "SESSION_DATABASE_URL=", "HOLDFAST_LOG_LEVEL=warn"},
+				env:  append([]string{"DATABASE_URL=" + inventoryURL}, ours...),
 			},
 			replica{
 				name: fmt.Sprintf("chronos %d", i+1), address: at.chronos[i],
 				args: []string{"chronos", "serve", "--auth=off", "--listen", at.chronos[i], "--drain", u.Drain.String(), "--allow-targets", allowLoopback},
-				env:  []string{"DATABASE_URL=" + chronosURL, "SESSION_DATABASE_URL=", "HOLDFAST_LOG_LEVEL=warn"},
+				env:  append([]string{"DATABASE_URL=" + chronosURL}, ours...),
 			})
 	}
 	return replicas

@@ -172,6 +172,15 @@ func TestFenceHoldsOffTheNextLeader(t *testing.T) {
 	if err := first.Fence(t.Context(), tx); err != nil {
 		t.Fatal(err)
 	}
+	// However long the transaction takes, the leader goes on renewing under it.
+	var before, renewed time.Time
+	db.Scan(t, "SELECT renewed_at FROM club.leaderships", nil, &before)
+	for !renewed.After(before) {
+		db.Scan(t, "SELECT renewed_at FROM club.leaderships", nil, &renewed)
+		if len(a.ended) > 0 {
+			t.Fatalf("the fence ended its own leader's term: %v", <-a.ended)
+		}
+	}
 	a.resign()
 	b := campaign(t, db, "b")
 	var waiting bool

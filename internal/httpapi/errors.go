@@ -77,6 +77,9 @@ func (a *API) problemOf(ctx context.Context, err error) *Problem {
 			Status: http.StatusServiceUnavailable, Code: CodeRequestTimeout, RetryAfter: retryOverload,
 			Detail: "The request was cut short. Ask again with the same Idempotency-Key to learn whether it was carried out.",
 		}
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		// It waited for its turn, for a lock or a connection, until its time was over.
+		return a.problemOf(context.WithoutCancel(ctx), fmt.Errorf("%w: %w", pg.ErrDeadline, err))
 	case pg.Unavailable(err):
 		a.logFailure(ctx, slog.LevelWarn, CodeUnavailable, err)
 		return &Problem{

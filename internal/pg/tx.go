@@ -46,8 +46,13 @@ type TxOptions struct {
 // otherwise with what fn or the database said, in which case nothing stands.
 // It is safe for concurrent use.
 func InTx(ctx context.Context, pool *pgxpool.Pool, o TxOptions, fn func(pgx.Tx) error) error {
+	unknown := false // an earlier attempt may stand
 	for attempt := 1; ; attempt++ {
 		err := runTx(ctx, pool, o, fn)
+		if unknown && Unavailable(err) && !errors.Is(err, ErrCommitUnknown) {
+			err = fmt.Errorf("%w, and asking again failed: %w", ErrCommitUnknown, err)
+		}
+		unknown = unknown || errors.Is(err, ErrCommitUnknown)
 		again := errors.Is(err, ErrRepeat) || repeatable(err) ||
 			o.RepeatUnknown && errors.Is(err, ErrCommitUnknown)
 		if !again || attempt == maxAttempts && !errors.Is(err, ErrRepeat) {
@@ -56,8 +61,8 @@ func InTx(ctx context.Context, pool *pgxpool.Pool, o TxOptions, fn func(pgx.Tx) 
 		pause := time.Duration(rand.Int64N(int64(time.Millisecond) << min(attempt, 6)))
 		select {
 		case <-ctx.Done():
-			if errors.Is(err, ErrCommitUnknown) {
-				return err
+			if unknown && !errors.Is(err, ErrCommitUnknown) {
+				err = fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 			}
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-time.After(pause):
@@ -74,9 +79,10 @@ func runTx(ctx context.Context, pool *pgxpool.Pool, o TxOptions, fn func(pgx.Tx)
 	if err != nil {
 		return err
 	}
+	err = fn(tx)
 	finishCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	if err := fn(tx); err != nil {
+	if err != nil {
 		// An error here changes nothing: a connection that can't roll back is
 		// closed by the pool, and the server rolls back then.
 		_ = tx.Rollback(finishCtx)

@@ -72,6 +72,19 @@ func TestInTxRollsBackAndSaysWhatFnSaid(t *testing.T) {
 	}
 }
 
+// The bound on COMMIT begins when the function has ended, however long that took.
+func TestInTxCommitsAfterALongFunction(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	err := pg.InTx(t.Context(), db.Pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), "SELECT pg_sleep(5.5)")
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // A client that hangs up after its transaction has been decided doesn't undo it.
 func TestInTxCommitsAlthoughTheCallerHasGone(t *testing.T) {
 	t.Parallel()
@@ -133,6 +146,17 @@ func TestLostCommitIsUnknown(t *testing.T) {
 			}
 			if got := countSoon(t, db, 1); got != 1 {
 				t.Errorf("%d rows stand at last, want 1", got)
+			}
+
+			// The database goes away before it can be asked again: still unknown.
+			err = pg.InTx(t.Context(), proxy.pool, pg.TxOptions{RepeatUnknown: true}, func(tx pgx.Tx) error {
+				err := insertAndCut(tx)
+				db.SetAllowConnections(t, false)
+				return err
+			})
+			db.SetAllowConnections(t, true)
+			if !errors.Is(err, pg.ErrCommitUnknown) {
+				t.Errorf("a second try that can't connect: %v, want ErrCommitUnknown", err)
 			}
 		})
 	}

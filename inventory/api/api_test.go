@@ -186,6 +186,7 @@ func TestRefusalsAreProblemsWithStableCodes(t *testing.T) {
 		{422, "validation_failed", "POST", path + "/extend", `{"ttl": "-1s"}`},
 		{422, "over_confirmed", "POST", path + "/confirm", `{"lines": [{"sku": "mug", "quantity": 4}]}`},
 		{422, "validation_failed", "POST", path + "/confirm", `{"lines": []}`},
+		{422, "validation_failed", "POST", path + "/confirm", `{"lines": null}`},
 		{422, "validation_failed", "GET", "/v1/reservations?status=lost", ``},
 		{422, "invalid_cursor", "GET", "/v1/skus?cursor=x", ``},
 		{405, "method_not_allowed", "PATCH", "/v1/skus/mug", ``},

@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +18,17 @@ type wantedLine struct {
 	SKU      string `json:"sku" minLength:"1" maxLength:"128"`
 	Quantity int64  `json:"quantity" minimum:"1" maximum:"1000000000"`
 	Location string `json:"location,omitempty" minLength:"1" maxLength:"128"`
+}
+
+// linesToSell is a part of a reservation. Null isn't left out: a client that lost its list must
+// not sell everything.
+type linesToSell []wantedLine
+
+func (l *linesToSell) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return &json.UnmarshalTypeError{Value: "null", Type: reflect.TypeFor[linesToSell]()}
+	}
+	return json.Unmarshal(data, (*[]wantedLine)(l))
 }
 
 func linesOf(lines []wantedLine) []inventory.Line {
@@ -53,8 +66,8 @@ func (p ReservationPath) id() (uuid.UUID, error) {
 type confirmInput struct {
 	ReservationPath
 	Body *struct {
-		Lines  []wantedLine `json:"lines,omitempty" minItems:"1" maxItems:"100" doc:"Sell this part and release the rest"`
-		Retake bool         `json:"retake,omitempty" doc:"If it has expired, take the stock again if it is free"`
+		Lines  linesToSell `json:"lines,omitempty" minItems:"1" maxItems:"100" nullable:"false" doc:"Sell this part and release the rest"`
+		Retake bool        `json:"retake,omitempty" doc:"If it has expired, take the stock again if it is free"`
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 
 // The reaper takes back leases that have ended, and only those.
 func TestTicket12(t *testing.T) {
-	t.Parallel()
 	pool := database(t, chronos.Schema())
 	tenant := "ticket12-" + uuid.NewString()
 	t.Cleanup(func() {

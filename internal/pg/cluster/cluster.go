@@ -102,7 +102,7 @@ func (c *Cluster) start(ctx context.Context, cfg Config, dir string) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(data, "initialized")); err != nil {
-		if err := c.initialize(ctx, who, data); err != nil {
+		if err := c.initialize(ctx, who, data, cfg.Volatile); err != nil {
 			return err
 		}
 	}
@@ -123,7 +123,7 @@ func (c *Cluster) start(ctx context.Context, cfg Config, dir string) error {
 
 // initialize makes the data folder. The marker comes last: a folder without it is the
 // rest of an interrupted initdb, and is made again.
-func (c *Cluster) initialize(ctx context.Context, who *syscall.Credential, data string) error {
+func (c *Cluster) initialize(ctx context.Context, who *syscall.Credential, data string, volatile bool) error {
 	if err := os.RemoveAll(data); err != nil {
 		return err
 	}
@@ -135,8 +135,11 @@ func (c *Cluster) initialize(ctx context.Context, who *syscall.Credential, data 
 			return err
 		}
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "initdb"), "-D", data, "-U", superuser,
-		"--auth=scram-sha-256", "--pwfile=/dev/stdin", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	args := []string{"-D", data, "-U", superuser, "--auth=scram-sha-256", "--pwfile=/dev/stdin", "--encoding=UTF8", "--locale=C", "--no-instructions"}
+	if volatile {
+		args = append(args, "--no-sync")
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "initdb"), args...)
 	cmd.Stdin = strings.NewReader(c.password + "\n")
 	cmd.Dir = "/"
 	cmd.Env = serverEnv()

