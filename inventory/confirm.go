@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // Confirmation is a command to sell what a reservation holds.
@@ -29,44 +28,18 @@ func (s *Store) Confirm(ctx context.Context, c Caller, cmd Confirmation) (Reserv
 		}
 		cmd.Lines = lines
 	}
-	take := taking{tenant: c.Tenant}
-	return command(ctx, s, c, func(tx pgx.Tx) (Reservation, error) {
-		r, err := lockHeld(ctx, tx, c.Tenant, cmd.ID, take.also...)
-		if err != nil {
-			return Reservation{}, err
-		}
-		sell, err := unitsToSell(r, cmd.Lines)
-		if err != nil {
-			return Reservation{}, err
-		}
-		switch r.Status {
-		case Confirmed:
-			if !soldAs(r, sell) {
-				return Reservation{}, stateError(r, "with other lines")
-			}
-			return r, nil
-		case Released:
-			return Reservation{}, stateError(r, "")
-		case Expired:
-			if !cmd.Retake {
-				return Reservation{}, stateError(r, "")
-			}
-			if err := s.retake(ctx, tx, c, r, sell, &take); err != nil {
-				return Reservation{}, err
-			}
-		default:
-			settled, err := settle(ctx, tx, settlement{
-				ids: []uuid.UUID{r.ID}, status: Confirmed, confirmed: sell, actor: c.Actor, deadline: s.deadline(c),
-			})
-			if err != nil {
-				return Reservation{}, err
-			}
-			if settled == 0 { // the hold ran out just now, or the request did
-				return Reservation{}, s.refusedInTime(ctx, tx, c)
-			}
-		}
-		return reservationByID(ctx, tx, c.Tenant, r.ID)
-	})
+	return s.submit(&task{ctx: ctx, caller: c, confirm: &cmd})
+}
+
+// Release is a command to give a hold back.
+type Release struct {
+	ID uuid.UUID
+}
+
+// Release gives a hold back. Released already, or expired, it changes nothing and is no
+// error. It fails with [ErrReservationNotFound] or [ErrConfirmed].
+func (s *Store) Release(ctx context.Context, c Caller, cmd Release) (Reservation, bool, error) {
+	return s.submit(&task{ctx: ctx, caller: c, release: &cmd})
 }
 
 // unitsToSell is how much of each of r's lines is to be sold: all, or what lines name.
@@ -92,68 +65,20 @@ func unitsToSell(r Reservation, lines []Line) ([]int64, error) {
 	return sell, nil
 }
 
+// soldAs reports whether a confirmed reservation was confirmed with just those units.
 func soldAs(r Reservation, sell []int64) bool {
-	return !slices.ContainsFunc(r.Lines, func(l Line) bool {
-		units := sell[0]
-		sell = sell[1:]
-		return *l.Confirmed != units
-	})
-}
-
-// retakeSQL takes free units straight to sold, and marks the reservation, which is locked.
-const retakeSQL = `
-WITH want AS (
-	SELECT * FROM unnest($2::text[], $3::text[], $4::bigint[]) AS w(sku, location, quantity) WHERE w.quantity > 0
-), taken AS (
-	UPDATE inventory.stock s SET on_hand = s.on_hand - w.quantity, sold = s.sold + w.quantity
-	  FROM want w
-	 WHERE s.tenant = $5 AND s.sku = w.sku AND s.location = w.location AND s.active
-	   AND s.on_hand + s.backorder_limit - s.held - s.safety_stock >= w.quantity
-	   AND clock_timestamp() < coalesce($7, 'infinity'::timestamptz)
-	RETURNING s.sku, s.location, w.quantity, s.on_hand, s.held
-), marked AS (
-	UPDATE inventory.reservations SET status = 'confirmed', settled_at = clock_timestamp(), line_confirmed = $4
-	 WHERE id = $1 AND status = 'expired' AND (SELECT count(*) FROM taken) = (SELECT count(*) FROM want)
-	RETURNING id, reference
-), noted AS (
-	INSERT INTO inventory.ledger (tenant, sku, location, kind, delta_on_hand, delta_held, on_hand, held, reservation_id, reference, actor)
-	SELECT $5, t.sku, t.location, 'retake', -t.quantity, 0, t.on_hand, t.held, m.id, m.reference, $6
-	  FROM taken t, marked m ORDER BY t.sku, t.location
-)
-SELECT count(*) FROM marked`
-
-// retake sells an expired reservation's units if they are free, in the same step.
-func (s *Store) retake(ctx context.Context, tx pgx.Tx, c Caller, r Reservation, sell []int64, take *taking) error {
-	// While its expiry isn't booked yet, this transaction must not hold on to it: rivals for the
-	// same units would find it in their way, as this one would find theirs.
-	if r.SettledAt == nil {
-		return &reapFirstError{[]uuid.UUID{r.ID}}
-	}
-	take.wanted = map[place]int64{}
-	skus, locations := make([]string, len(sell)), make([]string, len(sell))
 	for i, l := range r.Lines {
-		skus[i], locations[i] = l.SKU, l.Location
-		if sell[i] > 0 {
-			take.wanted[place{l.SKU, l.Location}] = sell[i]
+		if *l.Confirmed != sell[i] {
+			return false
 		}
 	}
-	shelves, shortages, err := take.lockAndFree(ctx, tx)
-	if err != nil {
-		return err
+	return true
+}
+
+func placesOf(lines []Line) []place {
+	places := make([]place, len(lines))
+	for i, l := range lines {
+		places[i] = place{l.SKU, l.Location}
 	}
-	if err := checkCustomer(ctx, tx, c.Tenant, r.Customer, shelves, take.wanted); err != nil {
-		return err
-	}
-	if len(shortages) > 0 {
-		return &ShortageError{Kind: ErrExpiredSoldOut, Shortages: shortages}
-	}
-	var marked int
-	err = tx.QueryRow(ctx, retakeSQL, r.ID, skus, locations, sell, c.Tenant, c.Actor, s.deadline(c)).Scan(&marked)
-	if err != nil {
-		return err
-	}
-	if marked == 0 {
-		return s.refusedInTime(ctx, tx, c)
-	}
-	return nil
+	return places
 }

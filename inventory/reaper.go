@@ -76,35 +76,31 @@ func (s *Store) ReapOnce(ctx context.Context) (reaped int, full bool, err error)
 		return reaped, len(due) == reapBatch, err
 	}
 	// One of them spoils the batch: find out which.
-	ids := make([]uuid.UUID, len(due))
-	for i, d := range due {
-		ids[i] = d.ID
-	}
-	reaped, err = s.reapEach(ctx, ids)
+	reaped, err = s.reapEach(ctx, due)
 	return reaped, err == nil && len(due) == reapBatch, err
 }
 
 // reapFirstError asks for expired reservations to be given back on their own, outside the
 // transaction that needs their units: because one of them can't be, or because the
 // transaction must not hold on to it.
-type reapFirstError struct{ ids []uuid.UUID }
+type reapFirstError struct{ due []Due }
 
 func (e *reapFirstError) Error() string {
-	return fmt.Sprintf("%d expired reservations have to be given back first", len(e.ids))
+	return fmt.Sprintf("%d expired reservations have to be given back first", len(e.due))
 }
 
 // reapEach gives expired reservations back, each in a transaction of its own. One that can't be
 // given back is logged and put off: until then it counts as held.
-func (s *Store) reapEach(ctx context.Context, ids []uuid.UUID) (reaped int, err error) {
-	for _, id := range ids {
-		gone, err := s.reapAlone(ctx, id)
+func (s *Store) reapEach(ctx context.Context, due []Due) (reaped int, err error) {
+	for _, d := range due {
+		gone, err := s.reapAlone(ctx, d)
 		if err != nil {
 			if pg.Unavailable(err) || ctx.Err() != nil {
 				return reaped, err
 			}
-			slog.Error("an expired reservation can't be given back; run: holdfast inventory verify", "reservation", id, "error", err)
+			slog.Error("an expired reservation can't be given back; run: holdfast inventory verify", "reservation", d.ID, "tenant", d.Tenant, "error", err)
 			if _, err := s.pool.Exec(ctx, `UPDATE inventory.reservations SET reap_after = clock_timestamp() + interval '1 minute'
-				WHERE id = $1 AND status = 'held'`, id); err != nil {
+				WHERE id = $1 AND status = 'held'`, d.ID); err != nil {
 				return reaped, err
 			}
 		}
@@ -113,19 +109,14 @@ func (s *Store) reapEach(ctx context.Context, ids []uuid.UUID) (reaped int, err 
 	return reaped, nil
 }
 
-func (s *Store) reapAlone(ctx context.Context, id uuid.UUID) (reaped int, err error) {
+func (s *Store) reapAlone(ctx context.Context, d Due) (reaped int, err error) {
 	err = pg.InTx(ctx, s.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
-		reaped = 0
-		rows, err := tx.Query(ctx, `SELECT id, tenant, line_skus, line_locations FROM inventory.reservations
-			WHERE id = $1 AND status = 'held' FOR UPDATE`, id)
-		if err != nil {
+		r, err := LockReservation(ctx, tx, d.Tenant, d.ID)
+		if err != nil || r.Status != Expired || r.SettledAt != nil {
+			reaped = 0
 			return err
 		}
-		due, err := pgx.CollectRows(rows, scanDue)
-		if err != nil || len(due) == 0 {
-			return err
-		}
-		reaped, err = giveBack(ctx, tx, due)
+		reaped, err = giveBack(ctx, tx, []Due{{ID: r.ID, Tenant: d.Tenant, places: placesOf(r.Lines)}})
 		return err
 	})
 	return reaped, err
@@ -148,7 +139,7 @@ func giveBack(ctx context.Context, tx pgx.Tx, due []Due) (int, error) {
 		if _, err := lockStock(ctx, tx, tenant, places); err != nil {
 			return 0, err
 		}
-		n, err := settle(ctx, tx, settlement{ids: ids, status: Expired, actor: actorExpiry})
+		n, err := expire(ctx, tx, ids)
 		if err != nil {
 			return 0, fmt.Errorf("give back %d expired reservations of %s: %w", len(ids), tenant, err)
 		}

@@ -8,8 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-
-	"holdfast/internal/pg"
 )
 
 // Status is where a reservation stands.
@@ -169,38 +167,13 @@ type Extension struct {
 	TTL time.Duration // 1 s to 24 h
 }
 
-// extendSQL extends in one statement. No stock row is needed: the units stay held. An
-// expired hold can't come back to life, since others may count on it being free.
-const extendSQL = `
-UPDATE inventory.reservations
-   SET expires_at = greatest(expires_at, clock_timestamp() + make_interval(secs => $3))
- WHERE id = $1 AND tenant = $2 AND status = 'held' AND expires_at > clock_timestamp()
-   AND clock_timestamp() + make_interval(secs => $3) <= greatest(expires_at, created_at + greatest(first_ttl, make_interval(secs => $4)))
-   AND clock_timestamp() < coalesce($5, 'infinity'::timestamptz)`
-
 // Extend moves a hold's expiry, never nearer. It fails with [ErrReservationNotFound],
 // [ErrExpired], [ErrReleased], [ErrConfirmed] or [ErrExtensionLimit].
 func (s *Store) Extend(ctx context.Context, c Caller, e Extension) (Reservation, bool, error) {
 	if err := checkTTL("ttl", e.TTL); err != nil {
 		return Reservation{}, false, err
 	}
-	return command(ctx, s, c, func(tx pgx.Tx) (Reservation, error) {
-		tag, err := tx.Exec(ctx, extendSQL, e.ID, c.Tenant, e.TTL.Seconds(), s.maxHold.Seconds(), s.deadline(c))
-		if err != nil {
-			return Reservation{}, err
-		}
-		r, err := reservationByID(ctx, tx, c.Tenant, e.ID)
-		if err != nil || tag.RowsAffected() == 1 {
-			return r, err
-		}
-		if r.Status != Held {
-			return Reservation{}, stateError(r, "")
-		}
-		if err := s.refusedInTime(ctx, tx, c); !errors.Is(err, pg.ErrRepeat) {
-			return Reservation{}, err
-		}
-		return Reservation{}, ErrExtensionLimit
-	})
+	return s.submit(&task{ctx: ctx, caller: c, extend: &e})
 }
 
 func stateError(r Reservation, detail string) error {

@@ -47,26 +47,32 @@ SELECT s.sku, s.location, s.active, s.on_hand, s.held, s.sold, s.safety_stock, s
  ORDER BY s.sku, s.location
    FOR UPDATE OF s`
 
-func lockStock(ctx context.Context, tx pgx.Tx, tenant string, places []place) (map[place]shelf, error) {
+// queueLockStock locks the stock rows of some places with the other statements of a batch, and
+// reads those that there are.
+func queueLockStock(batch *pgx.Batch, tenant string, places []place, shelves map[place]shelf) {
 	skus, locations := make([]string, len(places)), make([]string, len(places))
 	for i, p := range places {
 		skus[i], locations[i] = p.sku, p.location
 	}
-	rows, err := tx.Query(ctx, lockStockSQL, tenant, skus, locations)
-	if err != nil {
-		return nil, err
-	}
-	shelves := make(map[place]shelf, len(places))
-	var p place
-	var s shelf
-	_, err = pgx.ForEachRow(rows, []any{
-		&p.sku, &p.location, &s.active, &s.onHand, &s.held, &s.sold,
-		&s.safetyStock, &s.backorderLimit, &s.maxPerCustomer, &s.defaultTTL,
-	}, func() error {
-		shelves[p] = s
-		return nil
+	batch.Queue(lockStockSQL, tenant, skus, locations).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var p place
+			var s shelf
+			err := rows.Scan(&p.sku, &p.location, &s.active, &s.onHand, &s.held, &s.sold, &s.safetyStock, &s.backorderLimit, &s.maxPerCustomer, &s.defaultTTL)
+			if err != nil {
+				return err
+			}
+			shelves[p] = s
+		}
+		return rows.Err()
 	})
-	return shelves, err
+}
+
+func lockStock(ctx context.Context, tx pgx.Tx, tenant string, places []place) (map[place]shelf, error) {
+	var batch pgx.Batch
+	shelves := make(map[place]shelf, len(places))
+	queueLockStock(&batch, tenant, places, shelves)
+	return shelves, tx.SendBatch(ctx, &batch).Close()
 }
 
 // taking is a transaction that needs free stock. Its fields outlive a repetition of the
@@ -105,42 +111,6 @@ func (t *taking) missing(ctx context.Context, tx pgx.Tx, p place) error {
 		return &NotFoundError{Kind: ErrLocationNotFound, Name: p.location}
 	}
 	return &NotFoundError{Kind: ErrSKUNotFound, Name: p.sku}
-}
-
-// short lists what is wanted and isn't free, in the order of the places.
-func (t *taking) short(shelves map[place]shelf) []Shortage {
-	var shortages []Shortage
-	for p, wanted := range t.wanted {
-		if free := shelves[p].free(); free < wanted {
-			shortages = append(shortages, Shortage{SKU: p.sku, Location: p.location, Wanted: wanted, Available: free})
-		}
-	}
-	slices.SortFunc(shortages, func(a, b Shortage) int {
-		return comparePlaces(place{a.SKU, a.Location}, place{b.SKU, b.Location})
-	})
-	return shortages
-}
-
-// lockAndFree locks the stock and, where it is short, first gives back the expired holds
-// on it. What is still short then is short.
-func (t *taking) lockAndFree(ctx context.Context, tx pgx.Tx) (map[place]shelf, []Shortage, error) {
-	for {
-		shelves, err := t.lock(ctx, tx)
-		if err != nil {
-			return nil, nil, err
-		}
-		shortages := t.short(shelves)
-		if len(shortages) == 0 {
-			return shelves, nil, nil
-		}
-		some, err := t.giveBackExpired(ctx, tx, shelves, shortages)
-		if err != nil {
-			return nil, nil, err
-		}
-		if !some {
-			return shelves, shortages, nil
-		}
-	}
 }
 
 // giveBackBatch bounds the expired holds that are given back in one statement.
@@ -197,9 +167,13 @@ func (t *taking) giveBackExpired(ctx context.Context, tx pgx.Tx, shelves map[pla
 	if len(locked) < len(ids) {
 		return false, pg.ErrRepeat
 	}
-	_, err = settle(ctx, tx, settlement{ids: locked, status: Expired, actor: actorExpiry})
-	if pg.Constraint(err) != "" {
-		return false, &reapFirstError{locked} // one of them can't be, and must not spoil the rest
+	_, err = expire(ctx, tx, locked)
+	if pg.Constraint(err) != "" { // one of them can't be, and must not spoil the rest
+		first := &reapFirstError{}
+		for _, id := range locked {
+			first.due = append(first.due, Due{ID: id, Tenant: t.tenant})
+		}
+		return false, first
 	}
 	return true, err
 }

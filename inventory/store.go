@@ -15,8 +15,7 @@ import (
 // DefaultMaxHold is how long a hold may be extended to, from its creation, unless it began longer.
 const DefaultMaxHold = time.Hour
 
-// Store carries out inventory's commands and answers its questions. Each command is one
-// transaction. It is safe for concurrent use, here and in any number of replicas.
+// Store carries out inventory's commands and answers its questions. It is safe for concurrent use, here and in any number of replicas.
 type Store struct {
 	pool    *pgxpool.Pool
 	clock   *pg.Clock
@@ -24,6 +23,7 @@ type Store struct {
 	// slots has room for the commands that may use connections at once. They may all wait
 	// for one hot row; the rest of the pool is for reads, the reaper and readiness.
 	slots chan struct{}
+	lanes [laneCount]lane
 }
 
 // NewStore makes a Store on a migrated database. The clock must be kept by its Run. A
@@ -80,7 +80,7 @@ func command[T any](ctx context.Context, s *Store, c Caller, act func(pgx.Tx) (T
 		if !errors.As(err, &first) || attempt == maxReapFirst {
 			return answer, replayed, err
 		}
-		if _, err := s.reapEach(ctx, first.ids); err != nil {
+		if _, err := s.reapEach(ctx, first.due); err != nil {
 			return answer, false, err
 		}
 	}

@@ -8,12 +8,15 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -95,6 +98,66 @@ func replay[T any](ctx context.Context, tx pgx.Tx, table string, key Key) (answe
 		return answer, fmt.Errorf("read the stored answer: %w", err)
 	}
 	return answer, nil
+}
+
+// Stored is the answer that a key has, and the hash of the body that it came with.
+type Stored struct {
+	Body [32]byte
+	Text []byte // JSON
+}
+
+// QueueFind reads, with the other statements of a batch, which of the keys of one tenant have
+// been answered, into found; there, a key's Body is zero.
+//
+// With [QueueStore] it serves transactions that find many answers at once. They take the
+// locks that requests with the same key and body must share first, look the keys up under them,
+// and store the answers at the end: then no rival can have answered in between.
+func QueueFind(batch *pgx.Batch, schema string, keys []Key, found map[Key]Stored) {
+	paths, values := make([]string, len(keys)), make([]string, len(keys))
+	for i, k := range keys {
+		paths[i], values[i] = k.Path, k.Value
+	}
+	batch.Queue(`SELECT k.path, k.key, k.body_hash, k.answer FROM unnest($2::text[], $3::text[]) AS w(path, key)
+		JOIN `+pgx.Identifier{schema, "idempotency_keys"}.Sanitize()+` k ON k.tenant = $1 AND k.path = w.path AND k.key = w.key`,
+		keys[0].Tenant, paths, values).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			key := Key{Tenant: keys[0].Tenant}
+			var body []byte
+			var stored Stored
+			if err := rows.Scan(&key.Path, &key.Value, &body, &stored.Text); err != nil {
+				return err
+			}
+			copy(stored.Body[:], body)
+			found[key] = stored
+		}
+		return rows.Err()
+	})
+}
+
+// Answer is what a key is to answer from now on.
+type Answer struct {
+	Key  Key
+	Text []byte // JSON
+}
+
+// QueueStore stores the answers of one tenant's keys with the other statements of a batch. It
+// affects fewer rows than there are answers if one of the keys has been answered meanwhile; the
+// transaction must then be repeated.
+func QueueStore(batch *pgx.Batch, schema string, answers []Answer) *pgx.QueuedQuery {
+	// Rivals insert in one order, so that they can't wait for each other in a circle.
+	slices.SortFunc(answers, func(a, b Answer) int {
+		return cmp.Or(strings.Compare(a.Key.Path, b.Key.Path), strings.Compare(a.Key.Value, b.Key.Value))
+	})
+	n := len(answers)
+	paths, values, texts, bodies := make([]string, n), make([]string, n), make([]string, n), make([][]byte, n)
+	for i, a := range answers {
+		paths[i], values[i], texts[i], bodies[i] = a.Key.Path, a.Key.Value, string(a.Text), a.Key.Body[:]
+	}
+	return batch.Queue(`INSERT INTO `+pgx.Identifier{schema, "idempotency_keys"}.Sanitize()+` (tenant, path, key, body_hash, answer)
+		SELECT $1, a.path, a.key, a.body_hash, a.answer::jsonb
+		  FROM unnest($2::text[], $3::text[], $4::bytea[], $5::text[]) WITH ORDINALITY AS a(path, key, body_hash, answer, n)
+		 ORDER BY a.n
+		ON CONFLICT DO NOTHING`, answers[0].Key.Tenant, paths, values, bodies, texts)
 }
 
 // clearBatch bounds one clearing transaction.

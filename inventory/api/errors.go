@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"net/http"
+	"time"
 
 	"holdfast/internal/httpapi"
 	"holdfast/inventory"
@@ -26,6 +27,9 @@ var rules = []httpapi.Rule{
 	{Err: inventory.ErrBelowHeld, Status: http.StatusConflict, Code: "below_held", Tell: httpapi.TellAll},
 	{Err: inventory.ErrCountChanged, Status: http.StatusConflict, Code: "count_changed", Tell: httpapi.TellAll},
 	{Err: inventory.ErrSKUInUse, Status: http.StatusConflict, Code: "sku_in_use"},
+	{Err: inventory.ErrOverloaded, Status: http.StatusServiceUnavailable, Code: httpapi.CodeOverloaded, Tell: func(_ error, p *httpapi.Problem) {
+		p.RetryAfter = time.Second
+	}},
 	{Err: inventory.ErrSettings, Status: http.StatusConflict, Code: "settings_conflict"},
 }
 

@@ -1,0 +1,326 @@
+package inventory
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"holdfast/internal/idempotency"
+	"holdfast/internal/pg"
+)
+
+// decide gives a command its outcome and books what it changes. A refused command changes nothing.
+func (b *books) decide(t *task) {
+	t.answer, t.replayed, t.err = Reservation{}, false, nil
+	if stored, ok := b.keys[keyOnly(t.caller.Key)]; ok {
+		t.answer, t.err = replay(stored, t.caller.Key)
+		t.replayed = t.err == nil
+		return
+	}
+	if t.deadline != nil && !b.now.Before(*t.deadline) {
+		t.err = pg.ErrDeadline
+		return
+	}
+	changes := len(b.made) + len(b.changed)
+	switch {
+	case t.reserve != nil:
+		t.answer, t.err = b.reserve(t)
+	case t.confirm != nil:
+		t.answer, t.err = b.onReservation(t, b.confirm)
+	case t.release != nil:
+		t.answer, t.err = b.onReservation(t, b.release)
+	case t.extend != nil:
+		t.answer, t.err = b.onReservation(t, b.extend)
+	}
+	if t.err != nil {
+		return
+	}
+	if t.caller.Key.Value != "" {
+		b.answered = append(b.answered, t)
+	}
+	if len(b.made)+len(b.changed) > changes && t.deadline != nil && (b.deadline == nil || t.deadline.Before(*b.deadline)) {
+		b.deadline = t.deadline
+	}
+}
+
+// keyOnly is what a key is found by.
+func keyOnly(k idempotency.Key) idempotency.Key {
+	k.Body = [32]byte{}
+	return k
+}
+
+func replay(stored idempotency.Stored, key idempotency.Key) (r Reservation, err error) {
+	if stored.Body != key.Body {
+		return r, idempotency.ErrReused
+	}
+	if err := json.Unmarshal(stored.Text, &r); err != nil {
+		return r, fmt.Errorf("read the stored answer: %w", err)
+	}
+	return r, nil
+}
+
+func (b *books) reserve(t *task) (Reservation, error) {
+	cmd := t.reserve
+	for _, l := range cmd.Lines {
+		if s := b.shelves[place{l.SKU, l.Location}]; s == nil || !s.active {
+			if b.knownSKUs[l.SKU] {
+				return Reservation{}, &NotFoundError{Kind: ErrLocationNotFound, Name: l.Location}
+			}
+			return Reservation{}, &NotFoundError{Kind: ErrSKUNotFound, Name: l.SKU}
+		}
+	}
+	if err := b.checkCustomer(cmd.Customer, cmd.Lines); err != nil {
+		return Reservation{}, err
+	}
+	granted, shortages := cmd.Lines, b.shortages(cmd.Lines)
+	if len(shortages) > 0 {
+		b.short = append(b.short, shortages...)
+		if granted = b.whatIsFree(cmd.Lines); !cmd.AllowPartial || len(granted) == 0 {
+			return Reservation{}, &ShortageError{Kind: ErrSoldOut, Shortages: shortages}
+		}
+	}
+	if cmd.AllowPartial {
+		granted = withWanted(granted)
+	}
+	ttl := b.ttlOf(cmd, granted)
+	r := &record{firstTTL: ttl, stored: Held, Reservation: Reservation{
+		ID: t.newID, Status: Held, Lines: granted, Customer: cmd.Customer, Reference: cmd.Reference,
+		CreatedAt: b.now.UTC(), ExpiresAt: b.now.Add(ttl).UTC(),
+	}}
+	for _, l := range granted {
+		b.book(r, l, "hold", 0, l.Quantity, t.caller.Actor)
+		b.addToCustomer(r.Customer, l.SKU, l.Quantity)
+	}
+	b.made = append(b.made, r)
+	answer := r.Reservation
+	answer.Shortages = shortages
+	return answer, nil
+}
+
+// onReservation finds the reservation and brings its status up to the instant.
+func (b *books) onReservation(t *task, act func(*task, *record) error) (Reservation, error) {
+	r := b.reservations[t.reservation()]
+	if r == nil {
+		return Reservation{}, ErrReservationNotFound
+	}
+	if r.Status == Held && !r.ExpiresAt.After(b.now) {
+		r.Status = Expired
+	}
+	if err := act(t, r); err != nil {
+		return Reservation{}, err
+	}
+	return r.Reservation, nil
+}
+
+func (b *books) confirm(t *task, r *record) error {
+	sell, err := unitsToSell(r.Reservation, t.confirm.Lines)
+	if err != nil {
+		return err
+	}
+	switch r.Status {
+	case Confirmed:
+		if !soldAs(r.Reservation, sell) {
+			return stateError(r.Reservation, "with other lines")
+		}
+		return nil
+	case Released:
+		return stateError(r.Reservation, "")
+	case Expired:
+		if !t.confirm.Retake {
+			return stateError(r.Reservation, "")
+		}
+		return b.retake(t, r, sell)
+	}
+	for i, l := range r.Lines {
+		if sell[i] > 0 {
+			b.book(r, l, "confirm", -sell[i], -sell[i], t.caller.Actor)
+		}
+		if rest := l.Quantity - sell[i]; rest > 0 {
+			b.book(r, l, "release", 0, -rest, t.caller.Actor)
+			b.addToCustomer(r.Customer, l.SKU, -rest)
+		}
+	}
+	b.settle(r, Confirmed, sell)
+	return nil
+}
+
+// retake sells an expired reservation's units if they are free, in the same step.
+func (b *books) retake(t *task, r *record, sell []int64) error {
+	// While its expiry isn't booked yet, this transaction must not hold on to it: rivals for the
+	// same units would find it in their way, as this one would find theirs.
+	if r.SettledAt == nil {
+		return &reapFirstError{[]Due{{ID: r.ID, Tenant: b.tenant}}}
+	}
+	wanted := make([]Line, 0, len(sell))
+	for i, l := range r.Lines {
+		if sell[i] == 0 {
+			continue
+		}
+		if s := b.shelves[place{l.SKU, l.Location}]; s == nil || !s.active {
+			return &NotFoundError{Kind: ErrSKUNotFound, Name: l.SKU}
+		}
+		l.Quantity = sell[i]
+		wanted = append(wanted, l)
+	}
+	if err := b.checkCustomer(r.Customer, wanted); err != nil {
+		return err
+	}
+	if shortages := b.shortages(wanted); len(shortages) > 0 {
+		b.short = append(b.short, shortages...)
+		return &ShortageError{Kind: ErrExpiredSoldOut, Shortages: shortages}
+	}
+	for _, l := range wanted {
+		b.book(r, l, "retake", -l.Quantity, 0, t.caller.Actor)
+		b.addToCustomer(r.Customer, l.SKU, l.Quantity)
+	}
+	b.settle(r, Confirmed, sell)
+	return nil
+}
+
+func (b *books) release(t *task, r *record) error {
+	switch r.Status {
+	case Confirmed:
+		return stateError(r.Reservation, "")
+	case Released, Expired:
+		return nil
+	}
+	for _, l := range r.Lines {
+		b.book(r, l, "release", 0, -l.Quantity, t.caller.Actor)
+		b.addToCustomer(r.Customer, l.SKU, -l.Quantity)
+	}
+	b.settle(r, Released, nil)
+	return nil
+}
+
+// extend moves the expiry, never nearer, and not past the cap that counts from the creation.
+func (b *books) extend(t *task, r *record) error {
+	if r.Status != Held {
+		return stateError(r.Reservation, "")
+	}
+	until := b.now.Add(t.extend.TTL).UTC()
+	if !until.After(r.ExpiresAt) {
+		return nil
+	}
+	if until.After(r.CreatedAt.Add(max(r.firstTTL, b.maxHold))) {
+		return ErrExtensionLimit
+	}
+	r.ExpiresAt = until
+	b.touch(r)
+	return nil
+}
+
+// book changes the counters of a line's shelf and notes it.
+func (b *books) book(r *record, l Line, kind string, deltaOnHand, deltaHeld int64, actor string) {
+	p := place{l.SKU, l.Location}
+	s := b.shelves[p]
+	s.onHand += deltaOnHand
+	s.held += deltaHeld
+	s.sold -= deltaOnHand
+	b.entries = append(b.entries, entry{
+		place: p, kind: kind, deltaOnHand: deltaOnHand, deltaHeld: deltaHeld, onHand: s.onHand, held: s.held,
+		reservation: r.ID, reference: r.Reference, actor: actor,
+	})
+}
+
+func (b *books) settle(r *record, status Status, sold []int64) {
+	at := b.now.UTC()
+	r.Status, r.SettledAt = status, &at
+	if sold != nil {
+		r.Lines = slices.Clone(r.Lines)
+		for i := range r.Lines {
+			r.Lines[i].Confirmed = &sold[i]
+		}
+	}
+	b.touch(r)
+}
+
+func (b *books) touch(r *record) {
+	if !r.touched {
+		r.touched = true
+		b.changed = append(b.changed, r)
+	}
+}
+
+// shortages lists what lines want and isn't free, in the order of the places.
+func (b *books) shortages(lines []Line) []Shortage {
+	var shortages []Shortage
+	for _, l := range lines {
+		if free := b.shelves[place{l.SKU, l.Location}].free(); free < l.Quantity {
+			shortages = append(shortages, Shortage{SKU: l.SKU, Location: l.Location, Wanted: l.Quantity, Available: free})
+		}
+	}
+	slices.SortFunc(shortages, func(x, y Shortage) int {
+		return comparePlaces(place{x.SKU, x.Location}, place{y.SKU, y.Location})
+	})
+	return shortages
+}
+
+// whatIsFree cuts each line to what its shelf has, and drops those that get nothing.
+func (b *books) whatIsFree(lines []Line) []Line {
+	var granted []Line
+	for _, l := range lines {
+		wanted := l.Quantity
+		l.Wanted = &wanted
+		l.Quantity = min(wanted, b.shelves[place{l.SKU, l.Location}].free())
+		if l.Quantity > 0 {
+			granted = append(granted, l)
+		}
+	}
+	return granted
+}
+
+// withWanted says of lines that were granted in full that they were.
+func withWanted(lines []Line) []Line {
+	lines = slices.Clone(lines)
+	for i := range lines {
+		if lines[i].Wanted == nil {
+			wanted := lines[i].Quantity
+			lines[i].Wanted = &wanted
+		}
+	}
+	return lines
+}
+
+func (b *books) ttlOf(cmd *Reserve, lines []Line) time.Duration {
+	if cmd.TTL != 0 {
+		return cmd.TTL
+	}
+	var shortest time.Duration
+	for _, l := range lines {
+		if own := b.shelves[place{l.SKU, l.Location}].defaultTTL; own != nil && (shortest == 0 || *own < shortest) {
+			shortest = *own
+		}
+	}
+	if shortest == 0 {
+		return DefaultTTL
+	}
+	return shortest
+}
+
+// checkCustomer refuses what would pass a SKU's limit per customer.
+func (b *books) checkCustomer(customer string, lines []Line) error {
+	wants := map[string]int64{}
+	for _, l := range lines {
+		wants[l.SKU] += l.Quantity
+	}
+	for _, l := range lines {
+		limit := b.shelves[place{l.SKU, l.Location}].maxPerCustomer
+		if limit == nil {
+			continue
+		}
+		if customer == "" {
+			return &NotFoundError{Kind: ErrCustomerRequired, Name: l.SKU}
+		}
+		if has := b.customers[customerSKU{customer, l.SKU}]; has+wants[l.SKU] > *limit {
+			return &CustomerLimitError{SKU: l.SKU, Limit: *limit, Has: has, Wanted: wants[l.SKU]}
+		}
+	}
+	return nil
+}
+
+func (b *books) addToCustomer(customer, sku string, units int64) {
+	if customer != "" {
+		b.customers[customerSKU{customer, sku}] += units
+	}
+}
