@@ -81,6 +81,27 @@ func (a *API) sameSite(r *http.Request) error {
 	return nil
 }
 
+// ownHost refuses, without authentication, a Host that isn't a name of loopback: a page whose
+// name was made to resolve to loopback is of the same site to its browser, and everybody here is an
+// administrator.
+func (a *API) ownHost(r *http.Request) error {
+	if a.cfg.Keys != nil {
+		return nil
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.Trim(host, "[]")
+	if ip := net.ParseIP(host); host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return &Problem{
+		Status: http.StatusForbidden, Code: CodeForeignHost,
+		Detail: "Authentication is off here, so only requests to localhost or a loopback address are answered.",
+	}
+}
+
 // bound gives the request its deadline, and its answer the time to be written in.
 func (a *API) bound(rt *route, rq *request, w *recorder, r *http.Request) (context.Context, context.CancelFunc) {
 	timeout := rt.op.Timeout

@@ -47,6 +47,12 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler) // ends the connection, so that half an answer doesn't look whole
 		}
 	}()
+	if err := a.ownHost(r); err != nil {
+		p := a.problemOf(r.Context(), err)
+		rec.status = p.Status
+		p.write(w) // not to the recorder, which takes what has no route for ServeMux's own words
+		return
+	}
 	if unclean(r.URL.EscapedPath()) {
 		rec.status = http.StatusNotFound // ServeMux would redirect
 	} else {

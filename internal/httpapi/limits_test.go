@@ -202,7 +202,7 @@ func TestSlowBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(conn, request+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+		_, _ = io.WriteString(conn, request+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Fatal(err)

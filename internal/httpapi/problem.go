@@ -23,6 +23,7 @@ const (
 	CodeInvalidKey        = "invalid_api_key"
 	CodeInsufficientScope = "insufficient_scope"
 	CodeCrossOrigin       = "cross_origin"
+	CodeForeignHost       = "foreign_host"
 	CodeRouteNotFound     = "route_not_found"
 	CodeMethodNotAllowed  = "method_not_allowed"
 	CodeBodyTimeout       = "body_timeout"
@@ -55,6 +56,7 @@ var kernelCodes = []codeMeaning{
 	{401, CodeInvalidKey, "The API key is unknown or has been revoked."},
 	{403, CodeInsufficientScope, "The API key may not do this; required_scope says what it lacks."},
 	{403, CodeCrossOrigin, "A browser sent this for a page of another site."},
+	{403, CodeForeignHost, "Without authentication, only loopback names are answered to."},
 	{404, CodeRouteNotFound, "There is nothing at this path."},
 	{405, CodeMethodNotAllowed, "The path has other methods; Allow lists them."},
 	{408, CodeBodyTimeout, "The body came too slowly."},

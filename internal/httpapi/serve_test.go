@@ -201,7 +201,7 @@ func TestBothProtocols(t *testing.T) {
 func awaitDrain(a *httpapi.API) reply {
 	for {
 		rec := httptest.NewRecorder()
-		a.ServeHTTP(rec, httptest.NewRequest("GET", "/readyz", http.NoBody))
+		a.ServeHTTP(rec, httptest.NewRequest("GET", "http://localhost/readyz", http.NoBody))
 		if rec.Code != http.StatusOK {
 			return reply{rec.Code, rec.Header(), rec.Body.String()}
 		}

@@ -259,8 +259,8 @@ func TestBodyThatEndsEarly(t *testing.T) {
 	t.Parallel()
 	s := newSample(t)
 	for name, request := range map[string]string{
-		"shorter than announced": "POST " + orders + " HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"lines\":[]}",
-		"half a chunk":           "POST " + orders + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{\"lines\":[]}",
+		"shorter than announced": "POST " + orders + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{\"lines\":[]}",
+		"half a chunk":           "POST " + orders + " HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{\"lines\":[]}",
 	} {
 		res := s.raw(t, request)
 		text, _ := io.ReadAll(res.Body)
@@ -274,7 +274,7 @@ func TestChunkedBodyTooLarge(t *testing.T) {
 	t.Parallel()
 	s := newSample(t)
 	chunk := fmt.Sprintf("%x\r\n%s\r\n", 1<<19, strings.Repeat(" ", 1<<19))
-	res := s.raw(t, "POST "+orders+" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk+chunk+"1\r\n \r\n0\r\n\r\n")
+	res := s.raw(t, "POST "+orders+" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk+chunk+"1\r\n \r\n0\r\n\r\n")
 	if res.StatusCode != 413 {
 		t.Errorf("status %d, want 413", res.StatusCode)
 	}
