@@ -2,7 +2,6 @@ package chronos
 
 import (
 	"embed"
-	"io/fs"
 
 	"holdfast/internal/apikey"
 	"holdfast/internal/elect"
@@ -17,11 +16,7 @@ const schemaName = "chronos"
 
 // Schema is the service's place in a database.
 func Schema() pg.Schema {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		panic(err) // the folder is embedded above
-	}
 	return pg.Schema{Name: schemaName, Sources: []pg.Source{
-		apikey.Migrations(), elect.Migrations(), idempotency.Migrations(), {Name: schemaName, FS: files},
+		apikey.Migrations(), elect.Migrations(), idempotency.Migrations(), pg.Migrations(schemaName, migrations),
 	}}
 }

@@ -2,7 +2,6 @@ package inventory
 
 import (
 	"embed"
-	"io/fs"
 
 	"holdfast/internal/apikey"
 	"holdfast/internal/idempotency"
@@ -16,11 +15,7 @@ const schemaName = "inventory"
 
 // Schema is the service's place in a database.
 func Schema() pg.Schema {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		panic(err) // the folder is embedded above
-	}
 	return pg.Schema{Name: schemaName, Sources: []pg.Source{
-		apikey.Migrations(), idempotency.Migrations(), {Name: "inventory", FS: files},
+		apikey.Migrations(), idempotency.Migrations(), pg.Migrations(schemaName, migrations),
 	}}
 }

@@ -6,7 +6,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"sync"
 	"time"
@@ -24,13 +23,7 @@ import (
 var migrations embed.FS
 
 // Migrations makes the api_keys table; a service lists it in its schema.
-func Migrations() pg.Source {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		panic(err) // the folder is embedded above
-	}
-	return pg.Source{Name: "apikey", FS: files}
-}
+func Migrations() pg.Source { return pg.Migrations("apikey", migrations) }
 
 var (
 	// ErrUnknown means that no key in force is spelled like this: it never was, or it has

@@ -19,7 +19,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -33,13 +32,7 @@ import (
 var migrations embed.FS
 
 // Migrations makes the leaderships table; a service that elects a leader lists it in its schema.
-func Migrations() pg.Source {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		panic(err) // the folder is embedded above
-	}
-	return pg.Source{Name: "elect", FS: files}
-}
+func Migrations() pg.Source { return pg.Migrations("elect", migrations) }
 
 // Stale is how long a leader's row may go without a renewal before a challenger ends
 // its session, by the database's clock.

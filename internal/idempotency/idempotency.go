@@ -14,7 +14,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -29,13 +28,7 @@ import (
 var migrations embed.FS
 
 // Migrations makes the idempotency_keys table; a service lists it in its schema.
-func Migrations() pg.Source {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		panic(err) // the folder is embedded above
-	}
-	return pg.Source{Name: "idempotency", FS: files}
-}
+func Migrations() pg.Source { return pg.Migrations("idempotency", migrations) }
 
 // Kept is how long a key answers, at least.
 const Kept = 24 * time.Hour

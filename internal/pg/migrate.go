@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,6 +29,15 @@ type Schema struct {
 type Source struct {
 	Name string
 	FS   fs.FS
+}
+
+// Migrations is the source of that name whose files lie in the embedded folder migrations.
+func Migrations(name string, files embed.FS) Source {
+	sub, err := fs.Sub(files, "migrations")
+	if err != nil {
+		panic(err) // the folder is embedded
+	}
+	return Source{Name: name, FS: sub}
 }
 
 func (s Source) table() string { return "schema_version_" + s.Name }
