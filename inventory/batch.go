@@ -257,12 +257,27 @@ INSERT INTO inventory.reservations (id, tenant, line_skus, line_locations, line_
                                     customer, reference, first_ttl, created_at, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6, nullif($7, ''), nullif($8, ''), make_interval(secs => $9), $10, $11)`
 
-// changeReservationSQL moves a reservation on from the status that was decided on; a hold only
-// while it hasn't run out, whatever the time was when it was decided on.
-const changeReservationSQL = `
-UPDATE inventory.reservations SET status = $3, line_confirmed = $4, settled_at = $5, expires_at = $6
- WHERE id = $1 AND status = $2 AND (status <> 'held' OR expires_at > clock_timestamp())
-   AND clock_timestamp() < coalesce($7, 'infinity'::timestamptz)`
+// insertSinglesSQL makes the reservations of one line, which are most, in one statement: arrays
+// of arrays of different lengths can't be handed over.
+const insertSinglesSQL = `
+INSERT INTO inventory.reservations (id, tenant, line_skus, line_locations, line_quantities, line_wanted,
+                                    customer, reference, first_ttl, created_at, expires_at)
+SELECT r.id, $1, ARRAY[r.sku], ARRAY[r.location], ARRAY[r.quantity], CASE WHEN r.wanted IS NOT NULL THEN ARRAY[r.wanted] END,
+       nullif(r.customer, ''), nullif(r.reference, ''), make_interval(secs => r.ttl), $2::timestamptz, $2::timestamptz + make_interval(secs => r.ttl)
+  FROM unnest($3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::text[], $10::float8[])
+    AS r(id, sku, location, quantity, wanted, customer, reference, ttl)`
+
+// changeReservationsSQL moves reservations on from the status that was decided on; holds only
+// while they haven't run out, whatever the time was when it was decided.
+const changeReservationsSQL = `
+UPDATE inventory.reservations r SET status = c.status, settled_at = c.settled_at, expires_at = c.expires_at,
+       line_confirmed = CASE WHEN c.status = 'confirmed' THEN r.line_quantities END
+  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[]) AS c(id, stored, status, settled_at, expires_at)
+ WHERE r.id = c.id AND r.status = c.stored AND (r.status <> 'held' OR r.expires_at > clock_timestamp())
+   AND clock_timestamp() < coalesce($6, 'infinity'::timestamptz)`
+
+// confirmPartSQL says of a reservation that was confirmed in part which part.
+const confirmPartSQL = `UPDATE inventory.reservations SET line_confirmed = $2 WHERE id = $1 AND status = 'confirmed'`
 
 const insertEntriesSQL = `
 INSERT INTO inventory.ledger (tenant, sku, location, kind, delta_on_hand, delta_held, on_hand, held, reservation_id, reference, actor)
@@ -286,15 +301,8 @@ func (b *books) write(ctx context.Context, tx pgx.Tx) error {
 		})
 	}
 	b.queueStock(&pipeline, must)
-	for _, r := range b.made {
-		skus, locations, quantities, wanted, _ := columnsOf(r.Lines)
-		must(pipeline.Queue(insertReservationSQL, r.ID, b.tenant, skus, locations, quantities, wanted,
-			r.Customer, r.Reference, r.firstTTL.Seconds(), r.CreatedAt, r.ExpiresAt), 1)
-	}
-	for _, r := range b.changed {
-		_, _, _, _, confirmed := columnsOf(r.Lines)
-		must(pipeline.Queue(changeReservationSQL, r.ID, r.stored, r.Status, confirmed, r.SettledAt, r.ExpiresAt, b.deadline), 1)
-	}
+	b.queueMade(&pipeline, must)
+	b.queueChanged(&pipeline, must)
 	b.queueEntries(&pipeline, must)
 	if len(b.answered) > 0 {
 		answers := make([]idempotency.Answer, len(b.answered))
@@ -335,6 +343,48 @@ func (b *books) queueStock(pipeline *pgx.Batch, must func(*pgx.QueuedQuery, int)
 		onHand[i], held[i], sold[i], onHandBefore[i], heldBefore[i] = now.onHand, now.held, now.sold, before.onHand, before.held
 	}
 	must(pipeline.Queue(writeStockSQL, b.tenant, skus, locations, onHand, held, sold, onHandBefore, heldBefore, b.deadline), n)
+}
+
+func (b *books) queueMade(pipeline *pgx.Batch, must func(*pgx.QueuedQuery, int)) {
+	var ids []uuid.UUID
+	var skus, locations, customers, references []string
+	var quantities []int64
+	var wanted []*int64
+	var ttls []float64
+	for _, r := range b.made {
+		if len(r.Lines) > 1 {
+			skus, locations, quantities, wanted, _ := columnsOf(r.Lines)
+			must(pipeline.Queue(insertReservationSQL, r.ID, b.tenant, skus, locations, quantities, wanted,
+				r.Customer, r.Reference, r.firstTTL.Seconds(), r.CreatedAt, r.ExpiresAt), 1)
+			continue
+		}
+		l := r.Lines[0]
+		ids = append(ids, r.ID)
+		skus, locations, quantities, wanted = append(skus, l.SKU), append(locations, l.Location), append(quantities, l.Quantity), append(wanted, l.Wanted)
+		customers, references, ttls = append(customers, r.Customer), append(references, r.Reference), append(ttls, r.firstTTL.Seconds())
+	}
+	if len(ids) > 0 {
+		must(pipeline.Queue(insertSinglesSQL, b.tenant, b.now, ids, skus, locations, quantities, wanted, customers, references, ttls), len(ids))
+	}
+}
+
+func (b *books) queueChanged(pipeline *pgx.Batch, must func(*pgx.QueuedQuery, int)) {
+	n := len(b.changed)
+	if n == 0 {
+		return
+	}
+	ids, stored, statuses := make([]uuid.UUID, n), make([]string, n), make([]string, n)
+	settledAt, expiresAt := make([]*time.Time, n), make([]time.Time, n)
+	for i, r := range b.changed {
+		ids[i], stored[i], statuses[i] = r.ID, string(r.stored), string(r.Status)
+		settledAt[i], expiresAt[i] = r.SettledAt, r.ExpiresAt
+	}
+	must(pipeline.Queue(changeReservationsSQL, ids, stored, statuses, settledAt, expiresAt, b.deadline), n)
+	for _, r := range b.changed {
+		if _, _, quantities, _, confirmed := columnsOf(r.Lines); confirmed != nil && !slices.Equal(quantities, confirmed) {
+			must(pipeline.Queue(confirmPartSQL, r.ID, confirmed), 1)
+		}
+	}
 }
 
 func (b *books) queueEntries(pipeline *pgx.Batch, must func(*pgx.QueuedQuery, int)) {
