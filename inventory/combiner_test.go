@@ -263,6 +263,7 @@ func (w *warehouse) slowWrites() {
 	w.Helper()
 	w.db.Exec(w, `CREATE FUNCTION tarry() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$`)
 	w.db.Exec(w, `CREATE TRIGGER tarry BEFORE UPDATE ON inventory.stock FOR EACH STATEMENT EXECUTE FUNCTION tarry()`)
+	w.db.Exec(w, `CREATE TRIGGER tarry BEFORE UPDATE ON inventory.reservations FOR EACH STATEMENT EXECUTE FUNCTION tarry()`)
 }
 
 func TestAHoldIsJudgedWhenItIsWritten(t *testing.T) {
@@ -290,6 +291,9 @@ func TestADeadlineIsJudgedWhenItIsWritten(t *testing.T) {
 	}
 	if _, _, err := w.store().Confirm(t.Context(), soon(), inventory.Confirmation{ID: r.ID}); !errors.Is(err, pg.ErrDeadline) {
 		t.Errorf("confirm: %v, want ErrDeadline", err)
+	}
+	if _, _, err := w.store().Extend(t.Context(), soon(), inventory.Extension{ID: r.ID, TTL: 30 * time.Minute}); !errors.Is(err, pg.ErrDeadline) {
+		t.Errorf("extend: %v, want ErrDeadline", err)
 	}
 	w.wantCounts("mug", 10, 1, 0)
 }
