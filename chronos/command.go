@@ -31,7 +31,7 @@ func (s *Store) PutJob(ctx context.Context, c Caller, name string, spec Spec, pa
 			j, err = s.create(ctx, tx, c.Tenant, name, spec, paused != nil && *paused)
 			return Put{j, true}, err
 		}
-		if err == nil {
+		if err == nil || errors.Is(err, errUnreadable) {
 			err = s.replace(ctx, tx, &j, spec, paused)
 		}
 		return Put{j, false}, err
@@ -158,14 +158,17 @@ func (s *Store) change(ctx context.Context, tx pgx.Tx, j *Job, spec Spec, now ti
 			return err
 		}
 	}
-	if err := j.settle(ctx, tx, now, 0); err != nil {
+	if err := j.settlePast(ctx, tx, now); err != nil {
 		return err
 	}
-	if err := j.unplan(ctx, tx); err != nil {
+	if err := j.unplan(ctx, tx, now); err != nil {
 		return err
 	}
 	j.Spec, j.Anchor = spec, anchor
 	if err := j.restart(ctx, tx, now); err != nil {
+		return err
+	}
+	if err := queue.Follow(ctx, tx, j.ID); err != nil {
 		return err
 	}
 	return j.settle(ctx, tx, now, planAhead)
@@ -178,20 +181,20 @@ func (s *Store) DeleteJob(ctx context.Context, c Caller, name string) error {
 	_, _, err := command(ctx, s, c, func(tx pgx.Tx) (struct{}, error) {
 		var none struct{}
 		j, err := lockJob(ctx, tx, c.Tenant, name)
-		if err != nil {
+		if err != nil && !errors.Is(err, errUnreadable) {
 			return none, err
 		}
 		now, err := dbNow(ctx, tx)
 		if err != nil {
 			return none, err
 		}
-		if err := j.settle(ctx, tx, now, 0); err != nil {
+		if err := j.settlePast(ctx, tx, now); err != nil {
 			return none, err
 		}
-		if err := j.unplan(ctx, tx); err != nil {
+		if err := j.unplan(ctx, tx, now); err != nil {
 			return none, err
 		}
-		if _, err := queue.EndPending(ctx, tx, j.ID, true, queue.Cancelled, queue.ReasonJobDeleted); err != nil {
+		if err := queue.EndPending(ctx, tx, j.ID, queue.Cancelled, queue.ReasonJobDeleted); err != nil {
 			return none, err
 		}
 		_, err = tx.Exec(ctx, `UPDATE chronos.jobs SET deleted_at = clock_timestamp(), next_at = NULL, revision = revision + 1 WHERE id = $1`, j.ID)
@@ -201,8 +204,9 @@ func (s *Store) DeleteJob(ctx context.Context, c Caller, name string) error {
 }
 
 // PauseJob pauses a job, until a time or until it is resumed: instants that come meanwhile
-// are skipped and never made up for. A paused job keeps the beginning of its pause. It
-// fails with [ErrJobNotFound] or a [FieldError].
+// are skipped and never made up for; runs that had come due before, and haven't begun, wait for its
+// end. A paused job keeps the beginning of its pause. It fails with [ErrJobNotFound] or a
+// [FieldError].
 func (s *Store) PauseJob(ctx context.Context, c Caller, name, reason string, until *time.Time) (Job, bool, error) {
 	return command(ctx, s, c, func(tx pgx.Tx) (Job, error) {
 		j, err := lockJob(ctx, tx, c.Tenant, name)
@@ -225,7 +229,14 @@ func (j *Job) pause(ctx context.Context, tx pgx.Tx, now time.Time, reason string
 		return err
 	}
 	if !j.Paused {
-		j.PausedAt = &now
+		if err := j.endPause(ctx, tx, now); err != nil { // an earlier one, which ended by itself
+			return err
+		}
+		begin, err := dbNow(ctx, tx) // what settle has made up for came due before
+		if err != nil {
+			return err
+		}
+		j.PausedAt = &begin
 	}
 	j.PausedUntil, j.PauseReason = until, reason
 	return j.write(ctx, tx)
@@ -247,19 +258,15 @@ func (s *Store) ResumeJob(ctx context.Context, c Caller, name string) (Job, bool
 }
 
 func (j *Job) resume(ctx context.Context, tx pgx.Tx, now time.Time) error {
+	j.reopen() // a job that the planner set aside
 	if err := j.settle(ctx, tx, now, 0); err != nil {
 		return err
 	}
-	unused, err := queue.EndPending(ctx, tx, j.ID, false, queue.Skipped, queue.ReasonPaused)
-	if err != nil {
+	if err := j.endPause(ctx, tx, now); err != nil {
 		return err
 	}
-	j.Used -= int64(unused)
-	j.PausedAt, j.PausedUntil, j.PauseReason = nil, nil, ""
-	if j.NextAt == nil && j.LastAt != nil {
-		// max_runs may have some left again.
-		at := j.LastAt.Add(time.Microsecond)
-		j.NextAt = &at
+	if err := queue.Wake(ctx, tx, j.ID); err != nil {
+		return err
 	}
 	if err := j.write(ctx, tx); err != nil {
 		return err

@@ -345,6 +345,32 @@ func TestForbiddenTargets(t *testing.T) {
 	}
 }
 
+// A run that has to wait for another of its job doesn't keep a worker from the next job's, however
+// few it asks for and however short it waits.
+func TestAWaitingRunDoesNotBlockItsQueue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := to("", time.Hour)
+	spec.Target = Target{Pull: &Pull{"q"}}
+	busy, other := w.put("busy", spec), w.put("other", spec)
+	name := QueueName("default", "q")
+	for ago := range 5 {
+		w.Exec(t, `INSERT INTO chronos.job_runs (job_id, queue, scheduled_for, due_at, effective_at)
+			SELECT $1, $2, at, at, at FROM (SELECT clock_timestamp() - make_interval(secs => $3) AS at) t`, busy.ID, name, 10-ago)
+	}
+	w.Exec(t, `INSERT INTO chronos.job_runs (job_id, queue, scheduled_for) VALUES ($1, $2, clock_timestamp())`, other.ID, name)
+	claim := queue.Claim{Queue: name, Worker: "w", Max: 1, For: time.Minute}
+	for _, want := range []string{"busy", "other"} {
+		runs, _, err := w.store.LeaseRuns(t.Context(), me, claim, 0, nil)
+		if err != nil || len(runs) != 1 || runs[0].Job != want {
+			t.Fatalf("leased %+v, %v; want a run of %s", runs, err, want)
+		}
+	}
+	if runs, _, err := w.store.LeaseRuns(t.Context(), me, claim, 0, nil); err != nil || len(runs) != 0 {
+		t.Errorf("leased %+v, %v; want none", runs, err)
+	}
+}
+
 func TestPullWorkerFromLeaseToEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -3,7 +3,9 @@ package chronos
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,7 +32,14 @@ type Job struct {
 	Revision    int64
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
+
+	// decided has the instants after LastAt that have a run already, by Unix milliseconds, as
+	// a run's id does: unplan leaves some.
+	decided map[int64]bool
 }
+
+// errUnreadable means that what is stored as a job's spec is none. All else of the job is known.
+var errUnreadable = errors.New("the stored spec can't be read")
 
 // jobColumns are those that scanJob reads, of a table or alias j.
 const jobColumns = `j.id, j.tenant, j.name, j.spec, j.anchor, j.next_at, j.last_at, j.used, j.paused_at, j.paused_until,
@@ -48,13 +57,14 @@ func scanJob(row pgx.CollectableRow) (Job, error) {
 		return j, err
 	}
 	if err := json.Unmarshal(spec, &j.Spec); err != nil {
-		return j, fmt.Errorf("spec of job %d: %w", j.ID, err)
+		return j, fmt.Errorf("job %d: %w: %w", j.ID, errUnreadable, err)
 	}
 	return j, nil
 }
 
 // lockJob locks a job that isn't deleted; [ErrJobNotFound] if there is none. While it is
-// locked, nobody else plans it, leases for it, or changes it.
+// locked, nobody else plans it, leases for it, or changes it. With errUnreadable it gives the
+// job without its spec.
 func lockJob(ctx context.Context, tx pgx.Tx, tenant, name string) (Job, error) {
 	rows, err := tx.Query(ctx, `SELECT `+jobColumns+` FROM chronos.jobs j
 		WHERE j.tenant = $1 AND j.name = $2 AND j.deleted_at IS NULL FOR UPDATE`, tenant, name)
@@ -124,17 +134,71 @@ func (j *Job) settle(ctx context.Context, tx pgx.Tx, now time.Time, ahead time.D
 	}
 }
 
-// unplan takes back the scheduled runs that haven't come due, so that they can be planned anew.
-func (j *Job) unplan(ctx context.Context, tx pgx.Tx) error {
+// settlePast is settle up to now, for a command that puts an end to the job as it stands. If
+// nobody can say what the job's instants were, there is nothing to decide on.
+func (j *Job) settlePast(ctx context.Context, tx pgx.Tx, now time.Time) error {
+	if _, err := j.Spec.compile(j.Name, j.Anchor); err != nil {
+		j.NextAt = nil
+		return nil
+	}
+	return j.settle(ctx, tx, now, 0)
+}
+
+// unplan takes back the scheduled runs that haven't come due, so that they can be planned
+// anew: it moves LastAt back to before them. Those it has to leave, such as the end of one that
+// was cancelled ahead of its time, are remembered as decided.
+func (j *Job) unplan(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	dropped, err := queue.DropPlanned(ctx, tx, j.ID)
-	for _, at := range dropped {
-		j.Used--
-		if j.LastAt == nil || !j.LastAt.Before(at) {
-			before := at.Add(-time.Microsecond)
-			j.LastAt = &before
+	if err != nil || len(dropped) == 0 {
+		return err
+	}
+	j.Used -= int64(len(dropped))
+	kept, err := queue.Decided(ctx, tx, j.ID, now)
+	if err != nil {
+		return err
+	}
+	first, last := slices.MinFunc(dropped, time.Time.Compare), now
+	j.decided = make(map[int64]bool, len(kept))
+	for _, at := range kept {
+		j.decided[at.UnixMilli()] = true
+		if at.Before(first) && at.After(last) {
+			last = at
 		}
 	}
-	return err
+	if j.LastAt == nil || j.LastAt.After(last) {
+		j.LastAt = &last
+	}
+	return nil
+}
+
+// reopen lets planning go on where it stopped: max_runs may have some left again.
+func (j *Job) reopen() {
+	if j.NextAt == nil && j.LastAt != nil {
+		at := j.LastAt.Add(time.Microsecond)
+		j.NextAt = &at
+	}
+}
+
+// endPause skips what came due in the last pause up to now, whether it still lasts or not, and
+// forgets that pause.
+func (j *Job) endPause(ctx context.Context, tx pgx.Tx, now time.Time) error {
+	if j.PausedAt == nil {
+		return nil
+	}
+	until := now
+	if j.PausedUntil != nil && j.PausedUntil.Before(now) {
+		until = *j.PausedUntil
+	}
+	skipped, err := queue.SkipPaused(ctx, tx, j.ID, *j.PausedAt, until)
+	if err != nil {
+		return err
+	}
+	if skipped > 0 {
+		j.Used -= int64(skipped)
+		j.reopen()
+	}
+	j.PausedAt, j.PausedUntil, j.PauseReason = nil, nil, ""
+	return nil
 }
 
 // restart sets the watermark to the first instant after now, and after all that was decided on, by the

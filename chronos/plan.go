@@ -54,6 +54,7 @@ func (j *Job) plan(now time.Time, ahead time.Duration) (plan, error) {
 			break
 		}
 		switch {
+		case j.decided[at.UnixMilli()]:
 		case !at.Before(outage):
 			p.run(j, queue.Schedule, at, at)
 		case j.pausedDuring(at):

@@ -2,7 +2,6 @@ package chronos
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"holdfast/chronos/cron"
+	"holdfast/chronos/queue"
 	"holdfast/internal/elect"
 	"holdfast/internal/pg"
 )
@@ -24,6 +24,9 @@ const (
 	// jobsPerRound and rowsPerRound bound one planning transaction.
 	jobsPerRound = 500
 	rowsPerRound = 5000
+	// putOff is how long a job is left alone that the database refuses to plan: short enough
+	// that what comes due meanwhile still is punctual, if that was a passing trouble.
+	putOff = 30 * time.Second
 )
 
 // planner makes the runs of all jobs that are near, while it leads.
@@ -31,6 +34,8 @@ type planner struct {
 	store *Store
 	term  elect.Term
 	log   *slog.Logger
+
+	failing map[int64]time.Time // jobs that couldn't be planned, until when each is put off
 }
 
 // run plans until ctx ends or the term does.
@@ -54,6 +59,7 @@ func (p *planner) run(ctx context.Context) error {
 // nearSQL lists the jobs whose watermark comes within the horizon, with the time.
 const nearSQL = `SELECT ` + jobColumns + `, clock_timestamp() FROM chronos.jobs j
  WHERE j.next_at <= (SELECT clock_timestamp()) + make_interval(secs => $1) AND j.deleted_at IS NULL
+   AND j.id <> ALL($3)
  ORDER BY j.next_at LIMIT $2`
 
 // round plans once and says how long to sleep.
@@ -68,7 +74,7 @@ func (p *planner) round(ctx context.Context) (time.Duration, error) {
 	}
 	p.store.metrics.plannerLag.Set(lag.Seconds())
 	for _, b := range broken {
-		if err := p.disable(ctx, b.id, b.err); err != nil {
+		if err := p.disable(ctx, b.job, b.err); err != nil {
 			return 0, err
 		}
 	}
@@ -82,7 +88,7 @@ func (p *planner) round(ctx context.Context) (time.Duration, error) {
 	for _, j := range jobs {
 		pl, err := j.tryPlan(now, planAhead)
 		if err != nil {
-			return 0, p.disable(ctx, j.ID, err)
+			return 0, p.disable(ctx, j, err)
 		}
 		plans = append(plans, pl)
 		if rows += len(pl.runs) + len(pl.records); rows > rowsPerRound {
@@ -114,22 +120,20 @@ func (j *Job) tryPlan(now time.Time, ahead time.Duration) (p plan, err error) {
 }
 
 type brokenJob struct {
-	id  int64
+	job *Job
 	err error
 }
 
 func (p *planner) near(ctx context.Context) (jobs []*Job, broken []brokenJob, now time.Time, err error) {
-	rows, err := p.store.pool.Query(ctx, nearSQL, planAhead.Seconds(), jobsPerRound)
+	rows, err := p.store.pool.Query(ctx, nearSQL, planAhead.Seconds(), jobsPerRound, p.leftAlone())
 	if err != nil {
 		return nil, nil, now, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		j, err := scanJob(withTime{rows, &now})
-		var syntax *json.SyntaxError
-		var wrong *json.UnmarshalTypeError
-		if errors.As(err, &syntax) || errors.As(err, &wrong) {
-			broken = append(broken, brokenJob{j.ID, err})
+		if errors.Is(err, errUnreadable) {
+			broken = append(broken, brokenJob{&j, err})
 			continue
 		}
 		if err != nil {
@@ -151,7 +155,8 @@ func (r withTime) Scan(into ...any) error { return r.CollectableRow.Scan(append(
 // untilNext is how long the planner may sleep.
 func (p *planner) untilNext(ctx context.Context) (time.Duration, error) {
 	var in *time.Duration
-	err := p.store.pool.QueryRow(ctx, `SELECT min(next_at) - clock_timestamp() FROM chronos.jobs WHERE next_at IS NOT NULL`).Scan(&in)
+	err := p.store.pool.QueryRow(ctx, `SELECT min(next_at) - clock_timestamp() FROM chronos.jobs
+		WHERE next_at IS NOT NULL AND deleted_at IS NULL AND id <> ALL($1)`, p.leftAlone()).Scan(&in)
 	if err != nil || in == nil {
 		return planSlice, err
 	}
@@ -175,7 +180,7 @@ func (p *planner) apply(ctx context.Context, jobs []*Job, plans []plan) (planned
 		ids[i], revisions[i], next[i], used[i] = j.ID, j.Revision, *j.NextAt, j.Used
 		index[j.ID] = i
 	}
-	err = pg.InTx(ctx, p.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+	err = queue.InTx(ctx, p.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
 		planned = 0
 		if err := p.term.Fence(ctx, tx); err != nil {
 			return err
@@ -206,25 +211,51 @@ func (p *planner) applySingly(ctx context.Context, jobs []*Job, plans []plan) (p
 			return planned, err
 		}
 		if err != nil {
-			p.log.Error("can't plan a job", "job", jobs[i].ID, "name", jobs[i].Name, "error", err)
+			p.leaveAlone(jobs[i].ID, err)
 		}
 		planned += n
 	}
 	return planned, nil
 }
 
+// leaveAlone puts a job off, so that it neither keeps the planner busy nor takes others' places.
+func (p *planner) leaveAlone(id int64, cause error) {
+	p.log.Error("can't plan a job, leaving it alone for a while", "job", id, "for", putOff, "error", cause)
+	if p.failing == nil {
+		p.failing = map[int64]time.Time{}
+	}
+	p.failing[id] = time.Now().Add(putOff)
+}
+
+// leftAlone lists the jobs that are put off.
+func (p *planner) leftAlone() []int64 {
+	ids := []int64{}
+	for id, until := range p.failing {
+		if !time.Now().Before(until) {
+			delete(p.failing, id)
+			continue
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
 // disable takes a job out of planning that can't be planned by this binary, visibly: it is
-// paused with the reason, and changing it puts it right.
-func (p *planner) disable(ctx context.Context, id int64, cause error) error {
-	p.log.Error("a job can't be planned, pausing it", "job", id, "error", cause)
+// paused with the reason, and changing it puts it right. One that was changed since it was read
+// is left as it is.
+func (p *planner) disable(ctx context.Context, j *Job, cause error) error {
 	return pg.InTx(ctx, p.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
 		if err := p.term.Fence(ctx, tx); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `
-			UPDATE chronos.jobs SET next_at = NULL, paused_at = coalesce(paused_at, clock_timestamp()), paused_until = NULL,
-			       pause_reason = $2, revision = revision + 1
-			 WHERE id = $1`, id, fmt.Sprintf("can't be planned: %v", cause))
+		tag, err := tx.Exec(ctx, `
+			UPDATE chronos.jobs SET next_at = NULL, paused_until = NULL, pause_reason = $3, revision = revision + 1,
+			       paused_at = CASE WHEN paused_until IS NULL OR paused_until > clock_timestamp()
+			                        THEN coalesce(paused_at, clock_timestamp()) ELSE clock_timestamp() END
+			 WHERE id = $1 AND revision = $2 AND deleted_at IS NULL`, j.ID, j.Revision, fmt.Sprintf("can't be planned: %v", cause))
+		if err == nil && tag.RowsAffected() > 0 {
+			p.log.Error("a job can't be planned, pausing it", "job", j.ID, "name", j.Name, "error", cause)
+		}
 		return err
 	})
 }
@@ -232,19 +263,27 @@ func (p *planner) disable(ctx context.Context, id int64, cause error) error {
 // refreshZones computes anew what is next for jobs that were planned with other zone data.
 func (p *planner) refreshZones(ctx context.Context) error {
 	for {
-		rows, err := p.store.pool.Query(ctx, `SELECT tenant, name FROM chronos.jobs
-			WHERE next_at IS NOT NULL AND deleted_at IS NULL AND zone_data <> $1 LIMIT $2`, cron.ZoneDataVersion(), jobsPerRound)
+		rows, err := p.store.pool.Query(ctx, `SELECT id, tenant, name FROM chronos.jobs
+			WHERE next_at IS NOT NULL AND deleted_at IS NULL AND zone_data <> $1 AND id <> ALL($3) LIMIT $2`,
+			cron.ZoneDataVersion(), jobsPerRound, p.leftAlone())
 		if err != nil {
 			return err
 		}
-		type key struct{ Tenant, Name string }
+		type key struct {
+			ID           int64
+			Tenant, Name string
+		}
 		stale, err := pgx.CollectRows(rows, pgx.RowToStructByPos[key])
 		if err != nil || len(stale) == 0 {
 			return err
 		}
 		for _, k := range stale {
-			if err := p.refreshZone(ctx, k.Tenant, k.Name); err != nil {
+			err := p.refreshZone(ctx, k.Tenant, k.Name)
+			if errors.Is(err, elect.ErrDeposed) || pg.Unavailable(err) || ctx.Err() != nil {
 				return err
+			}
+			if err != nil {
+				p.leaveAlone(k.ID, err)
 			}
 		}
 	}
@@ -252,23 +291,26 @@ func (p *planner) refreshZones(ctx context.Context) error {
 
 func (p *planner) refreshZone(ctx context.Context, tenant, name string) error {
 	var (
-		id     int64
-		reason error
+		j      Job
+		broken error
 	)
-	err := pg.InTx(ctx, p.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+	err := queue.InTx(ctx, p.store.pool, pg.TxOptions{}, func(tx pgx.Tx) (err error) {
+		broken = nil
 		if err := p.term.Fence(ctx, tx); err != nil {
 			return err
 		}
-		j, err := lockJob(ctx, tx, tenant, name)
+		j, err = lockJob(ctx, tx, tenant, name)
 		if errors.Is(err, ErrJobNotFound) {
 			return nil
 		}
+		if err == nil {
+			_, err = j.Spec.compile(j.Name, j.Anchor)
+			broken = err
+		} else if errors.Is(err, errUnreadable) {
+			broken = err
+		}
 		if err != nil {
 			return err
-		}
-		id = j.ID
-		if _, reason = j.Spec.compile(j.Name, j.Anchor); reason != nil {
-			return reason
 		}
 		now, err := dbNow(ctx, tx)
 		if err != nil {
@@ -277,13 +319,16 @@ func (p *planner) refreshZone(ctx context.Context, tenant, name string) error {
 		if err := j.settle(ctx, tx, now, 0); err != nil {
 			return err
 		}
-		if err := j.unplan(ctx, tx); err != nil {
+		if err := j.unplan(ctx, tx, now); err != nil {
 			return err
 		}
-		return j.restart(ctx, tx, now)
+		if err := j.restart(ctx, tx, now); err != nil {
+			return err
+		}
+		return j.settle(ctx, tx, now, planAhead)
 	})
-	if reason != nil {
-		return p.disable(ctx, id, reason)
+	if broken != nil {
+		return p.disable(ctx, &j, broken)
 	}
 	return err
 }

@@ -1,8 +1,12 @@
 package chronos
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -308,6 +312,108 @@ func TestABrokenJobHoldsUpNoOther(t *testing.T) {
 	w.Scan(t, `SELECT count(*) FROM chronos.job_runs r JOIN chronos.jobs j ON j.id = r.job_id WHERE j.name = 'zone'`, nil, &good)
 	if good == 0 {
 		t.Error("the mended job isn't planned")
+	}
+}
+
+// A job that was mended after the planner had read it is left as it is.
+func TestAMendedJobIsNotSetAside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put("job", to("http://127.0.0.1:1/", time.Second))
+	w.Exec(t, `UPDATE chronos.jobs SET spec = '{"schedule": 5}', next_at = now(), revision = revision + 1`)
+	p := w.planner(w.term())
+	_, broken, _, err := p.near(t.Context())
+	if err != nil || len(broken) != 1 {
+		t.Fatalf("%d jobs are broken, %v", len(broken), err)
+	}
+	w.put("job", to("http://127.0.0.1:1/", time.Second))
+	if err := p.disable(t.Context(), broken[0].job, broken[0].err); err != nil {
+		t.Fatal(err)
+	}
+	if j, err := w.store.GetJob(t.Context(), "default", "job"); err != nil || j.Paused || j.NextAt == nil {
+		t.Errorf("the mended job is paused: %v, next %v, %v", j.Paused, j.NextAt, err)
+	}
+}
+
+// A job that the database refuses to plan is named once and left alone for a while; the
+// others are planned.
+func TestAJobThatKeepsFailingIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	bad, good := w.put("bad", to("http://127.0.0.1:1/", time.Second)), w.put("good", to("http://127.0.0.1:1/", time.Second))
+	w.Exec(t, `DELETE FROM chronos.job_runs`)
+	w.Exec(t, fmt.Sprintf(`ALTER TABLE chronos.job_runs ADD CONSTRAINT refused CHECK (job_id <> %d)`, bad.ID))
+	var told bytes.Buffer
+	p := w.planner(w.term())
+	p.log = slog.New(slog.NewTextHandler(&told, nil))
+	round := func() (wait time.Duration) {
+		t.Helper()
+		w.Exec(t, `UPDATE chronos.jobs SET next_at = clock_timestamp()`)
+		wait, err := p.round(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wait
+	}
+	for range 3 {
+		round()
+	}
+	var planned int
+	w.Scan(t, `SELECT count(*) FROM chronos.job_runs WHERE job_id = $1`, []any{good.ID}, &planned)
+	if n := strings.Count(told.String(), "level=ERROR"); planned == 0 || n != 1 {
+		t.Errorf("%d runs of the good job, %d errors:\n%s", planned, n, told.String())
+	}
+	w.Exec(t, `UPDATE chronos.jobs SET next_at = NULL WHERE name = 'good'`)
+	jobs, _, _, err := p.near(t.Context())
+	if wait, errNext := p.untilNext(t.Context()); err != nil || errNext != nil || len(jobs) != 0 || wait != planSlice {
+		t.Errorf("near are %d jobs, the next round comes in %v; %v, %v", len(jobs), wait, err, errNext)
+	}
+	w.Exec(t, `ALTER TABLE chronos.job_runs DROP CONSTRAINT refused`)
+	p.failing[bad.ID] = time.Now()
+	round()
+	w.Scan(t, `SELECT count(*) FROM chronos.job_runs WHERE job_id = $1`, []any{bad.ID}, &planned)
+	if planned == 0 {
+		t.Error("the job isn't tried again")
+	}
+}
+
+func TestPlanningMakesAMissingPartition(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put("job", to("http://127.0.0.1:1/", time.Second))
+	w.Exec(t, `DELETE FROM chronos.job_runs`)
+	w.Exec(t, `UPDATE chronos.jobs SET next_at = next_at - interval '10 minutes', anchor = anchor - interval '1 hour'`)
+	w.Exec(t, `DO $$ DECLARE p regclass; BEGIN
+		FOR p IN SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'chronos.run_history'::regclass LOOP
+			EXECUTE 'DROP TABLE ' || p; END LOOP; END $$`)
+	if _, err := w.planner(w.term()).round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var missed int
+	w.Scan(t, `SELECT count(*) FROM chronos.run_history`, nil, &missed)
+	if missed == 0 {
+		t.Error("the missed instants have no record")
+	}
+}
+
+// A job that can't be refreshed keeps nobody from leading.
+func TestNewZoneDataPassesOverABrokenJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put("json", to("http://127.0.0.1:1/", time.Second))
+	refused := w.put("refused", to("http://127.0.0.1:1/", time.Second))
+	w.put("good", to("http://127.0.0.1:1/", time.Second))
+	w.Exec(t, `UPDATE chronos.jobs SET zone_data = '1999a'`)
+	w.Exec(t, `UPDATE chronos.jobs SET spec = '{"schedule": 5}' WHERE name = 'json'`)
+	w.Exec(t, fmt.Sprintf(`ALTER TABLE chronos.job_runs ADD CONSTRAINT refused CHECK (job_id <> %d) NOT VALID`, refused.ID))
+	if err := w.planner(w.term()).refreshZones(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var fresh, paused bool
+	w.Scan(t, `SELECT zone_data <> '1999a' FROM chronos.jobs WHERE name = 'good'`, nil, &fresh)
+	w.Scan(t, `SELECT paused_at IS NOT NULL FROM chronos.jobs WHERE name = 'json'`, nil, &paused)
+	if !fresh || !paused {
+		t.Errorf("the good job is fresh: %v, the broken one set aside: %v", fresh, paused)
 	}
 }
 

@@ -24,8 +24,8 @@ type Run struct {
 	FinishedAt   *time.Time // nil: it has no end yet
 	Reason       string
 	Missed       *queue.Stretch
-	Payload      json.RawMessage
-	Result       json.RawMessage
+	Payload      json.RawMessage `json:",omitempty"` // nil must come back from a stored answer as nil
+	Result       json.RawMessage `json:",omitempty"`
 	Attempts     []queue.Attempt // with the one that is going, without FinishedAt
 }
 

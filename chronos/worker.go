@@ -28,18 +28,26 @@ const pollEvery = 250 * time.Millisecond
 // errNothingYet rolls back a claim that found nothing, so that its idempotency key stays unused.
 var errNothingYet = errors.New("nothing is due yet")
 
+const (
+	// clearBatch is how many runs that can't start are moved out of the way at once,
+	clearBatch = 500
+	// clearRounds how often that is done before a worker is told that there is nothing.
+	clearRounds = 20
+)
+
 // LeaseRuns leases up to claim.Max runs of one of the tenant's queues for a pull worker. If none is
 // due it looks again until wait has passed, or until stop is closed, without holding a
 // connection meanwhile; then it gives none.
 func (s *Store) LeaseRuns(ctx context.Context, c Caller, claim queue.Claim, wait time.Duration, stop <-chan struct{}) (runs []queue.Run, replayed bool, err error) {
 	until := time.Now().Add(wait)
+	rounds := 0
 	for last := false; ; {
 		last = last || !time.Now().Before(until)
-		var settled int
+		inTheWay := false // runs that mustn't start, or not yet, stand before others
 		runs, replayed, err = command(ctx, s, c, func(tx pgx.Tx) ([]queue.Run, error) {
 			claimed, err := queue.Lease(ctx, tx, claim)
-			settled = len(claimed.Settled)
-			if err == nil && len(claimed.Runs) == 0 && !last {
+			inTheWay = len(claimed.Settled)+claimed.Waiting > 0 && rounds < clearRounds
+			if err == nil && len(claimed.Runs) == 0 && (inTheWay || !last) {
 				err = errNothingYet
 			}
 			return claimed.Runs, err
@@ -47,12 +55,14 @@ func (s *Store) LeaseRuns(ctx context.Context, c Caller, claim queue.Claim, wait
 		if !errors.Is(err, errNothingYet) {
 			return runs, replayed, err
 		}
-		if settled > 0 {
+		if inTheWay {
+			rounds++
 			if err := s.settleOnly(ctx, claim); err != nil {
 				return nil, false, err
 			}
 			continue
 		}
+		rounds = 0
 		select {
 		case <-ctx.Done():
 			return nil, false, context.Cause(ctx)
@@ -64,7 +74,7 @@ func (s *Store) LeaseRuns(ctx context.Context, c Caller, claim queue.Claim, wait
 }
 
 func (s *Store) settleOnly(ctx context.Context, claim queue.Claim) error {
-	claim.SettleOnly = true
+	claim.SettleOnly, claim.Max = true, max(claim.Max, clearBatch)
 	return queue.InTx(ctx, s.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
 		_, err := queue.Lease(ctx, tx, claim)
 		return err

@@ -188,6 +188,11 @@ func TestOneKeyActsOnce(t *testing.T) {
 	if len(ids) != 1 {
 		t.Errorf("one key made the runs %v", ids)
 	}
+	made1, _ := s.call(0, 202, "POST", "/v1/jobs/j/trigger", "", "Idempotency-Key", "bare")
+	made2, _ := s.call(1, 202, "POST", "/v1/jobs/j/trigger", "", "Idempotency-Key", "bare")
+	if fmt.Sprint(made1) != fmt.Sprint(made2) {
+		t.Errorf("the first answer is %v, its replay %v", made1, made2)
+	}
 	s.refused(422, "idempotency_key_reused", "", "POST", "/v1/jobs/j/trigger", `{"payload": 2}`, "Idempotency-Key", "k")
 	first, _ := s.call(0, 200, "POST", "/v1/leases", `{"queue": "q", "max": 1, "wait": "1s"}`, "Idempotency-Key", "l")
 	second, header := s.call(1, 200, "POST", "/v1/leases", `{"queue": "q", "max": 1, "wait": "1s"}`, "Idempotency-Key", "l")

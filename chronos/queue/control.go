@@ -89,3 +89,29 @@ func retryRefused(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID) e
 	}
 	return &StateError{id, status, "only failed, cancelled and missed runs can be retried"}
 }
+
+// Follow makes a job's runs go where the job now sends them, also those in flight, which may
+// come back. One that somebody has locked keeps what it has. The caller holds the job's row.
+func Follow(ctx context.Context, tx pgx.Tx, job int64) error {
+	_, err := tx.Exec(ctx, `
+		WITH astray AS MATERIALIZED (
+			SELECT r.id, j.queue, j.priority, j.max_attempts FROM chronos.job_runs r JOIN chronos.jobs j ON j.id = r.job_id
+			 WHERE r.job_id = $1 AND (r.queue, r.priority, r.max_attempts) IS DISTINCT FROM (j.queue, j.priority, j.max_attempts)
+			   FOR UPDATE OF r SKIP LOCKED)
+		UPDATE chronos.job_runs r SET queue = a.queue, priority = a.priority, max_attempts = a.max_attempts
+		  FROM astray a WHERE r.id = a.id`, job)
+	return err
+}
+
+// Wake makes due again what has been put off although it had come due, such as what waited
+// for the end of a pause. The caller holds the job's row.
+func Wake(ctx context.Context, tx pgx.Tx, job int64) error {
+	_, err := tx.Exec(ctx, `
+		WITH late AS MATERIALIZED (
+			SELECT id FROM chronos.job_runs
+			 WHERE job_id = $1 AND status = 'pending' AND attempt = 0 AND NOT asked
+			   AND effective_at <= clock_timestamp() AND due_at > clock_timestamp()
+			   FOR UPDATE SKIP LOCKED)
+		UPDATE chronos.job_runs r SET due_at = r.effective_at FROM late WHERE r.id = late.id`, job)
+	return err
+}

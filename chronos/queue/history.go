@@ -85,34 +85,32 @@ func end(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, status Status, reason 
 	return err
 }
 
-// EndPending ends a job's pending runs that nobody else is about to lease: all of them,
-// or only what the schedule made, has come due and was not begun. It returns how many of them
-// the schedule had made and no attempt had been made of. The caller holds the job's row.
-func EndPending(ctx context.Context, tx pgx.Tx, job int64, all bool, status Status, reason string) (unused int, err error) {
-	rows, err := tx.Query(ctx, `
-		SELECT id, attempt = 0 AND NOT asked FROM chronos.job_runs
-		 WHERE job_id = $1 AND status = 'pending'
-		   AND ($2 OR attempt = 0 AND NOT asked AND due_at <= clock_timestamp())
-		   FOR UPDATE SKIP LOCKED`, job, all)
+// EndPending ends all of a job's pending runs, but for those that somebody is about to lease and
+// will end himself. The caller holds the job's row.
+func EndPending(ctx context.Context, tx pgx.Tx, job int64, status Status, reason string) error {
+	_, err := endWhere(ctx, tx, status, reason, `job_id = $1`, job)
+	return err
+}
+
+// SkipPaused ends, as skipped, what came due in a pause that lasted from one time until before
+// another: runs that nobody asked for and no attempt was made of. It returns how many. What had
+// come due before the pause is only late, and stays. The caller holds the job's row.
+func SkipPaused(ctx context.Context, tx pgx.Tx, job int64, from, to time.Time) (int, error) {
+	return endWhere(ctx, tx, Skipped, ReasonPaused,
+		`job_id = $1 AND attempt = 0 AND NOT asked AND effective_at >= $2 AND effective_at < $3`, job, from, to)
+}
+
+// endWhere ends the pending runs that are like that and that nobody else has locked.
+func endWhere(ctx context.Context, tx pgx.Tx, status Status, reason, where string, args ...any) (int, error) {
+	rows, err := tx.Query(ctx, `SELECT id FROM chronos.job_runs WHERE status = 'pending' AND `+where+` FOR UPDATE SKIP LOCKED`, args...)
 	if err != nil {
 		return 0, err
 	}
-	type pending struct {
-		ID     uuid.UUID
-		Unused bool
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[pending])
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
 		return 0, err
 	}
-	ids := make([]uuid.UUID, len(found))
-	for i, p := range found {
-		ids[i] = p.ID
-		if p.Unused {
-			unused++
-		}
-	}
-	return unused, end(ctx, tx, ids, status, reason)
+	return len(ids), end(ctx, tx, ids, status, reason)
 }
 
 // final reads the status of a run in history.

@@ -69,21 +69,38 @@ func Insert(ctx context.Context, tx pgx.Tx, runs []NewRun) (int, error) {
 }
 
 // dropPlannedSQL takes only what no attempt was made of and nobody asked for. A row that is
-// locked is being leased: it has come due, and its leaser will see the job as it is after this.
+// locked is being leased: it has come due, and its leaser will see the job as it is after this. One
+// that has come due and was put off since isn't planned any more, but late: hence effective_at.
 const dropPlannedSQL = `
 WITH planned AS MATERIALIZED (
 	SELECT id FROM chronos.job_runs
-	 WHERE job_id = $1 AND status = 'pending' AND due_at > clock_timestamp() AND attempt = 0 AND NOT asked
+	 WHERE job_id = $1 AND status = 'pending' AND effective_at > clock_timestamp() AND attempt = 0 AND NOT asked
 	   AND trigger = 'schedule'
 	   FOR UPDATE SKIP LOCKED)
 DELETE FROM chronos.job_runs r USING planned
- WHERE r.id = planned.id AND r.status = 'pending' AND r.due_at > clock_timestamp()
+ WHERE r.id = planned.id AND r.status = 'pending' AND r.effective_at > clock_timestamp()
 RETURNING r.scheduled_for`
 
 // DropPlanned deletes a job's scheduled runs that have not come due, and returns their
 // instants. The caller holds the job's row and plans those instants anew.
 func DropPlanned(ctx context.Context, tx pgx.Tx, job int64) ([]time.Time, error) {
 	rows, err := tx.Query(ctx, dropPlannedSQL, job)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[time.Time])
+}
+
+const decidedSQL = `
+SELECT scheduled_for FROM chronos.job_runs WHERE job_id = $1 AND trigger = 'schedule' AND scheduled_for > $2
+UNION ALL
+SELECT scheduled_for FROM chronos.run_history WHERE job_id = $1 AND trigger = 'schedule' AND scheduled_for > $2`
+
+// Decided gives a job's instants after t that have a run, whether it is still to do or has
+// ended, as when it was cancelled before it came due. They must not be planned again. The caller
+// holds the job's row.
+func Decided(ctx context.Context, tx pgx.Tx, job int64, t time.Time) ([]time.Time, error) {
+	rows, err := tx.Query(ctx, decidedSQL, job, t)
 	if err != nil {
 		return nil, err
 	}

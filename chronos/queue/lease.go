@@ -14,6 +14,10 @@ import (
 // one job are put off by one step each, so that a long row of them costs little.
 const waitStep = 200 * time.Millisecond
 
+// pauseSteps is how far a run is put off that waits for the end of a pause: a minute, or until
+// the pause ends by itself. Who resumes the job wakes it.
+const pauseSteps = int(time.Minute / waitStep)
+
 // Claim says who wants runs, and how many.
 type Claim struct {
 	Queue  string        // empty: those of the dispatcher; else tenant/queue
@@ -28,6 +32,7 @@ type Claim struct {
 type Claimed struct {
 	Runs    []Run // leased, in the order in which they should start
 	Settled []End // runs that ended instead
+	Waiting int   // runs that were put off until another of their job, or a pause of it, has ended
 	More    bool  // there was as much to do as was asked for: ask again at once
 }
 
@@ -79,13 +84,9 @@ type job struct {
 	Paused      bool
 }
 
-// held reports whether the pause covers a run that was to start at the given time: while
-// it lasts, every run that has not begun; afterwards, those that came due in it.
+// held reports whether the last pause covers a run that was to start at the given time.
 func (j *job) held(effective time.Time) bool {
-	if j.Paused {
-		return true
-	}
-	return j.PausedAt != nil && j.PausedUntil != nil && !effective.Before(*j.PausedAt) && effective.Before(*j.PausedUntil)
+	return j.PausedAt != nil && !effective.Before(*j.PausedAt) && (j.PausedUntil == nil || effective.Before(*j.PausedUntil))
 }
 
 // activeSQL finds, after the jobs are locked, since when a run of each has been going. A
@@ -107,10 +108,10 @@ RETURNING r.id, r.lease_token, r.tenant, r.trigger, r.scheduled_for, r.attempt, 
           r.started_at, r.leased_until, r.started_at - r.due_at, r.payload`
 
 // Lease gives the worker up to c.Max runs that are due, each with a new token. In the same
-// transaction, runs that mustn't start any more end: of a deleted job as cancelled, of a paused
-// one as skipped, and, where the job's overlap is skip, one that came due while an earlier
+// transaction, runs that mustn't start any more end: of a deleted job as cancelled, what came due in
+// a pause as skipped, and, where the job's overlap is skip, one that came due while an earlier
 // run was going as skipped. A run that meets another only because it is late (after an
-// outage, a retry) is put off instead. Of two replicas that lease for one job at
+// outage, a retry) is put off instead, and so is one that a pause found due already. Of two replicas that lease for one job at
 // once, the second sees what the first has leased.
 func Lease(ctx context.Context, tx pgx.Tx, c Claim) (Claimed, error) {
 	var out Claimed
@@ -196,7 +197,8 @@ type verdict struct {
 	paused  []uuid.UUID
 	overlap []uuid.UUID
 	wait    []uuid.UUID
-	steps   []int         // how far each of wait is put off
+	steps   []int         // how far each of wait is put off,
+	until   []*time.Time  // and until when at most; nil: that far
 	unused  map[int64]int // by job: skipped instants, which don't count towards max_runs
 }
 
@@ -214,6 +216,8 @@ func judge(candidates []candidate, jobs map[int64]*job, active map[int64]time.Ti
 		case c.scheduled() && c.Attempt == 0 && j.held(c.EffectiveAt):
 			v.paused = append(v.paused, c.ID)
 			v.unused[c.JobID]++
+		case c.scheduled() && c.Attempt == 0 && j.Paused:
+			v.putOff(c, pauseSteps, j.PausedUntil)
 		case !c.scheduled() || j.Overlap != "skip" || !busy && !fresh[c.JobID]:
 			v.take = append(v.take, c)
 			fresh[c.JobID] = fresh[c.JobID] || c.scheduled()
@@ -222,11 +226,14 @@ func judge(candidates []candidate, jobs map[int64]*job, active map[int64]time.Ti
 			v.unused[c.JobID]++
 		default:
 			waiting[c.JobID]++
-			v.wait = append(v.wait, c.ID)
-			v.steps = append(v.steps, waiting[c.JobID])
+			v.putOff(c, waiting[c.JobID], nil)
 		}
 	}
 	return v
+}
+
+func (v *verdict) putOff(c candidate, steps int, until *time.Time) {
+	v.wait, v.steps, v.until = append(v.wait, c.ID), append(v.steps, steps), append(v.until, until)
 }
 
 func (v *verdict) settle(ctx context.Context, tx pgx.Tx, out *Claimed) error {
@@ -250,26 +257,28 @@ func (v *verdict) settle(ctx context.Context, tx pgx.Tx, out *Claimed) error {
 			return err
 		}
 	}
+	out.Waiting = len(v.wait)
 	if len(v.wait) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
-		UPDATE chronos.job_runs r SET due_at = clock_timestamp() + make_interval(secs => $3::float8 * w.steps)
-		  FROM unnest($1::uuid[], $2::integer[]) AS w(id, steps)
-		 WHERE r.id = w.id AND r.status = 'pending'`, v.wait, v.steps, waitStep.Seconds())
+		UPDATE chronos.job_runs r SET due_at = least(clock_timestamp() + make_interval(secs => $4::float8 * w.steps), w.until)
+		  FROM unnest($1::uuid[], $2::integer[], $3::timestamptz[]) AS w(id, steps, until)
+		 WHERE r.id = w.id AND r.status = 'pending'`, v.wait, v.steps, v.until, waitStep.Seconds())
 	return err
 }
 
-// Unuse gives back n of a job's max_runs: instants that were skipped don't use them up.
-// A job that had none left is planned on from where it stopped. The caller holds the job's row.
+// Unuse gives back n of a job's max_runs, which may be set later: instants that were skipped don't
+// use them up. A job that had none left is planned on from where it stopped. The caller holds the job's row.
 func Unuse(ctx context.Context, tx pgx.Tx, job int64, n int) error {
 	if n == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
 		UPDATE chronos.jobs
-		   SET used = used - $2, next_at = coalesce(next_at, last_at + interval '1 microsecond')
-		 WHERE id = $1 AND max_runs IS NOT NULL`, job, n)
+		   SET used = used - $2,
+		       next_at = CASE WHEN max_runs IS NULL THEN next_at ELSE coalesce(next_at, last_at + interval '1 microsecond') END
+		 WHERE id = $1`, job, n)
 	return err
 }
 

@@ -313,3 +313,21 @@ func (b *bench) cancel(id uuid.UUID) {
 		b.t.Fatal(err)
 	}
 }
+
+// The dispatcher's beat is short; a lease that somebody was promised for longer stays that long.
+func TestRenewNeverShortensALease(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.put(b.job, 1)
+	run := b.lease(1)[0]
+	var before, after time.Time
+	b.Exec(t, "UPDATE chronos.job_runs SET leased_until = clock_timestamp() + interval '15 minutes' WHERE id = $1", run.ID)
+	b.Scan(t, "SELECT leased_until FROM chronos.job_runs WHERE id = $1", []any{run.ID}, &before)
+	if _, err := queue.Renew(t.Context(), b.Pool, []queue.Holding{run.Holding()}, 15*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	b.Scan(t, "SELECT leased_until FROM chronos.job_runs WHERE id = $1", []any{run.ID}, &after)
+	if !after.Equal(before) {
+		t.Errorf("the lease ended at %v, and after a renewal at %v", before, after)
+	}
+}

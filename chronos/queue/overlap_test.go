@@ -145,7 +145,7 @@ func TestPausedAndDeletedJobsStartNothing(t *testing.T) {
 func TestSkippedInstantsGiveBackMaxRuns(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.Exec(t, `UPDATE chronos.jobs SET max_runs = 3, used = 3, last_at = now(), paused_at = now()`)
+	b.Exec(t, `UPDATE chronos.jobs SET max_runs = 3, used = 3, last_at = now(), paused_at = now() - interval '1 minute'`)
 	b.put(b.job, 1)
 	b.lease(1)
 	var used int
@@ -153,6 +153,50 @@ func TestSkippedInstantsGiveBackMaxRuns(t *testing.T) {
 	b.Scan(t, `SELECT used, next_at > last_at FROM chronos.jobs`, nil, &used, &open)
 	if used != 2 || !open {
 		t.Errorf("used is %d, open is %v: want 2, and planning to go on", used, open)
+	}
+}
+
+// max_runs may be set later: it counts what was planned and not skipped by then.
+func TestSkippedInstantsAreNotCountedWithoutMaxRunsEither(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.Exec(t, `UPDATE chronos.jobs SET used = 3, last_at = now(), paused_at = now() - interval '1 minute'`)
+	b.put(b.job, 1)
+	b.lease(1)
+	var used int
+	var ended bool
+	b.Scan(t, `SELECT used, next_at IS NULL FROM chronos.jobs`, nil, &used, &ended)
+	if used != 2 || !ended {
+		t.Errorf("used is %d, ended is %v: want 2, and a schedule that has ended", used, ended)
+	}
+}
+
+// What came due before a pause waits until it is over, and no longer; what was asked for doesn't.
+func TestALateRunWaitsForTheEndOfAPause(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	open, bounded := b.newJob("open", "allow"), b.newJob("bounded", "allow")
+	b.Exec(t, `UPDATE chronos.jobs SET paused_at = now() - interval '1 minute' WHERE id = $1`, open)
+	b.Exec(t, `UPDATE chronos.jobs SET paused_at = now() - interval '1 minute', paused_until = now() + interval '20 seconds' WHERE id = $1`, bounded)
+	waits, waitsLess, asked := b.put(open, 90), b.put(bounded, 90), b.put(open, 90)
+	b.Exec(t, `UPDATE chronos.job_runs SET asked = true WHERE id = $1`, asked)
+	if got := b.lease(10); len(got) != 1 || got[0].ID != asked {
+		t.Errorf("leased %v, want only what was asked for", got)
+	}
+	b.wantStatus(waits, "pending")
+	b.wantStatus(waitsLess, "pending")
+	var later, atTheEnd bool
+	b.Scan(t, `SELECT due_at > clock_timestamp() + interval '30 seconds' FROM chronos.job_runs WHERE id = $1`, []any{waits}, &later)
+	b.Scan(t, `SELECT due_at = paused_until FROM chronos.job_runs r JOIN chronos.jobs j ON j.id = job_id WHERE r.id = $1`, []any{waitsLess}, &atTheEnd)
+	if !later || !atTheEnd {
+		t.Errorf("put off for long: %v, until the pause ends by itself: %v", later, atTheEnd)
+	}
+	b.Exec(t, `UPDATE chronos.jobs SET paused_at = NULL WHERE id = $1`, open)
+	if err := b.inTx(func(tx pgx.Tx) error { return queue.Wake(t.Context(), tx, open) }); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.lease(10); len(got) != 1 || got[0].ID != waits {
+		t.Errorf("after the pause %v was leased", got)
 	}
 }
 

@@ -19,7 +19,7 @@ WITH mine AS MATERIALIZED (
 	   FOR UPDATE OF r SKIP LOCKED),
 renewed AS (
 	UPDATE chronos.job_runs r
-	   SET leased_until = clock_timestamp() + make_interval(secs => $3), status = 'running'
+	   SET leased_until = greatest(r.leased_until, clock_timestamp() + make_interval(secs => $3)), status = 'running'
 	  FROM mine, unnest($1::uuid[], $2::uuid[]) AS h(id, token)
 	 WHERE r.id = mine.id AND r.id = h.id AND r.lease_token = h.token AND ` + held + `
 	RETURNING r.id)
@@ -39,9 +39,9 @@ const (
 	Renewed
 )
 
-// Renew makes all these leases last for d from now, in one statement; d must be no shorter
-// than what they were leased for, or others could count on time that is gone. What
-// isn't in the answer is lost.
+// Renew makes all these leases last for at least d from now, in one statement: time that somebody
+// was promised, a receiver that takes longer, say, is never taken back. What isn't in the
+// answer is lost.
 func Renew(ctx context.Context, db querier, holdings []Holding, d time.Duration) (map[uuid.UUID]Renewal, error) {
 	ids, tokens := split(holdings)
 	rows, err := db.Query(ctx, renewSQL, ids, tokens, d.Seconds())
