@@ -32,6 +32,7 @@ type dispatcher struct {
 	flight *flight
 	worker string
 	slots  chan struct{} // a value for each delivery that may be in flight
+	perJob int           // how many of them one job may have
 	log    *slog.Logger
 
 	deliveries sync.WaitGroup
@@ -100,7 +101,7 @@ func (d *dispatcher) lead(ctx context.Context) {
 func (d *dispatcher) untilDue(ctx context.Context) (wait time.Duration, expected bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
-	in, ok, err := queue.NextDue(ctx, d.store.pool, "")
+	in, ok, err := queue.NextDue(ctx, d.store.pool, d.demand(0))
 	if err != nil || !ok || in > pollEvery {
 		return pollEvery, false, err
 	}
@@ -134,6 +135,11 @@ func (d *dispatcher) giveBack(n int) {
 	}
 }
 
+// demand is what the dispatcher can take now.
+func (d *dispatcher) demand(free int) queue.Claim {
+	return queue.Claim{Worker: d.worker, Max: free, For: d.flight.lease, PerJob: d.perJob, Going: d.flight.byJob()}
+}
+
 // claim leases up to free runs and starts them. Each takes one of the caller's slots along.
 func (d *dispatcher) claim(ctx context.Context, free int) (started int, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
@@ -146,7 +152,7 @@ func (d *dispatcher) claim(ctx context.Context, free int) (started int, more boo
 	err = queue.InTx(ctx, d.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
 		asked = time.Now()
 		var err error
-		claimed, err = queue.Lease(ctx, tx, queue.Claim{Worker: d.worker, Max: free, For: d.flight.lease})
+		claimed, err = queue.Lease(ctx, tx, d.demand(free))
 		if err != nil {
 			return err
 		}
@@ -174,11 +180,20 @@ func (d *dispatcher) claim(ctx context.Context, free int) (started int, more boo
 		d.deliveries.Go(func() {
 			defer d.giveBack(1)
 			defer d.store.metrics.inFlight.Dec()
-			defer d.flight.remove(dv)
+			defer d.land(dv)
 			d.deliver(dv, secrets[dv.run.Tenant])
 		})
 	}
 	return len(claimed.Runs), claimed.More, nil
+}
+
+// land makes room for another run of the job, and says so if that was what one waited for.
+func (d *dispatcher) land(dv *delivery) {
+	wasFull := d.flight.byJob()[dv.run.JobID] >= d.perJob
+	d.flight.remove(dv)
+	if wasFull {
+		d.store.wake()
+	}
 }
 
 // disown gives back leases that may have been taken without anybody knowing. If that fails

@@ -3,8 +3,10 @@ package chronos
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -343,6 +345,52 @@ func TestForbiddenTargets(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "target.webhook.url") {
 		t.Errorf("a private address: %v", err)
 	}
+}
+
+// Pitfall 39: a receiver that doesn't answer starves nobody, however many runs wait for it.
+func TestPitfall39ASlowReceiverLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release := make(chan struct{})
+	var slow atomic.Int64
+	hang := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		slow.Add(1)
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(hang.Close)
+	answered := make(chan struct{}, 10)
+	quick := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { answered <- struct{}{} }))
+	t.Cleanup(quick.Close)
+	w.put("slow", to(hang.URL, time.Hour))
+	w.put("quick", to(quick.URL, time.Hour))
+	for range 20 {
+		if _, _, err := w.store.TriggerJob(t.Context(), me, "slow", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, stop := w.start(Config{Concurrency: 8})
+	defer stop()
+	for slow.Load() < 2 {
+		w.await("SELECT true")
+	}
+	for range 3 {
+		if _, _, err := w.store.TriggerJob(t.Context(), me, "quick", nil); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-answered:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the quick job waits for the slow one")
+		}
+	}
+	if n := slow.Load(); n != 2 {
+		t.Errorf("%d slow deliveries at once, want a quarter of 8", n)
+	}
+	close(release)
+	w.await("SELECT count(*) = 20 FROM chronos.run_history h JOIN chronos.jobs j ON j.id = h.job_id WHERE j.name = 'slow' AND h.status = 'succeeded'")
 }
 
 // A run that has to wait for another of its job doesn't keep a worker from the next job's, however

@@ -67,6 +67,17 @@ func (f *flight) remove(d *delivery) {
 	d.end(nil)
 }
 
+// byJob counts what is held of each job.
+func (f *flight) byJob() map[int64]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	going := map[int64]int{}
+	for _, d := range f.held {
+		going[d.run.JobID]++
+	}
+	return going
+}
+
 func (f *flight) size() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -136,10 +136,14 @@ func (s *Service) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// jobShare is the part of a replica's deliveries that one job may have: a receiver that doesn't
+// answer must not keep every other job's waiting.
+const jobShare = 4
+
 func (s *Service) dispatcher() *dispatcher {
 	d := &dispatcher{
 		store: s.store, client: s.client, flight: s.flight, worker: s.id.String(), log: s.log,
-		slots: make(chan struct{}, s.cfg.Concurrency),
+		slots: make(chan struct{}, s.cfg.Concurrency), perJob: max(1, s.cfg.Concurrency/jobShare),
 	}
 	d.giveBack(s.cfg.Concurrency)
 	return d

@@ -24,8 +24,23 @@ type Claim struct {
 	Worker string        // kept with the attempt
 	Max    int           // at least 1
 	For    time.Duration // how long the lease lasts
+	// PerJob bounds the runs of one job that the worker may have at once, and Going says how many it
+	// has: so a job whose runs take long leaves room for the others. Zero: no bound.
+	PerJob int
+	Going  map[int64]int
 	// SettleOnly ends what mustn't start any more, and leases nothing.
 	SettleOnly bool
+}
+
+// full lists the jobs that the worker may take no more runs of.
+func (c Claim) full() []int64 {
+	full := []int64{}
+	for job, n := range c.Going {
+		if c.PerJob > 0 && n >= c.PerJob {
+			full = append(full, job)
+		}
+	}
+	return full
 }
 
 // Claimed is what came of a claim.
@@ -49,7 +64,7 @@ const candidatesSQL = `
 WITH candidates AS MATERIALIZED (
 	SELECT due.* FROM generate_series(9, 0, -1) AS p CROSS JOIN LATERAL (
 		SELECT r.id, r.job_id, r.trigger, r.asked, r.attempt, r.effective_at FROM chronos.job_runs r
-		 WHERE r.queue = $1 AND r.priority = p AND r.due_at <= (SELECT clock_timestamp()) AND r.status = 'pending'
+		 WHERE r.queue = $1 AND r.priority = p AND r.due_at <= (SELECT clock_timestamp()) AND r.status = 'pending' AND r.job_id <> ALL($3)
 		 ORDER BY r.due_at LIMIT $2
 		   FOR UPDATE SKIP LOCKED) due
 	 LIMIT $2)
@@ -115,7 +130,7 @@ RETURNING r.id, r.lease_token, r.tenant, r.trigger, r.scheduled_for, r.attempt, 
 // once, the second sees what the first has leased.
 func Lease(ctx context.Context, tx pgx.Tx, c Claim) (Claimed, error) {
 	var out Claimed
-	rows, err := tx.Query(ctx, candidatesSQL, c.Queue, c.Max)
+	rows, err := tx.Query(ctx, candidatesSQL, c.Queue, c.Max, c.full())
 	if err != nil {
 		return out, err
 	}
@@ -133,7 +148,7 @@ func Lease(ctx context.Context, tx pgx.Tx, c Claim) (Claimed, error) {
 	if err != nil {
 		return out, err
 	}
-	v := judge(candidates, jobs, active)
+	v := judge(candidates, jobs, active, c)
 	if err := v.settle(ctx, tx, &out); err != nil {
 		return out, err
 	}
@@ -203,7 +218,9 @@ type verdict struct {
 }
 
 // judge decides in the order of the candidates. active says since when each job has had a run going.
-func judge(candidates []candidate, jobs map[int64]*job, active map[int64]time.Time) verdict {
+// What is beyond the claim's bound of a job is left as it is.
+func judge(candidates []candidate, jobs map[int64]*job, active map[int64]time.Time, claim Claim) verdict {
+	taken := map[int64]int{}
 	v := verdict{unused: map[int64]int{}}
 	waiting := map[int64]int{}
 	fresh := map[int64]bool{} // jobs that have a run in this very batch
@@ -219,6 +236,10 @@ func judge(candidates []candidate, jobs map[int64]*job, active map[int64]time.Ti
 		case c.scheduled() && c.Attempt == 0 && j.Paused:
 			v.putOff(c, pauseSteps, j.PausedUntil)
 		case !c.scheduled() || j.Overlap != "skip" || !busy && !fresh[c.JobID]:
+			if claim.PerJob > 0 && claim.Going[c.JobID]+taken[c.JobID] >= claim.PerJob {
+				continue
+			}
+			taken[c.JobID]++
 			v.take = append(v.take, c)
 			fresh[c.JobID] = fresh[c.JobID] || c.scheduled()
 		case busy && c.Trigger == Schedule && c.Attempt == 0 && !since.After(c.EffectiveAt):
@@ -324,14 +345,14 @@ func take(ctx context.Context, tx pgx.Tx, candidates []candidate, jobs map[int64
 const nextDueSQL = `
 SELECT min(due.due_at) - clock_timestamp() FROM generate_series(0, 9) AS p CROSS JOIN LATERAL (
 	SELECT r.due_at FROM chronos.job_runs r
-	 WHERE r.queue = $1 AND r.priority = p AND r.status = 'pending'
+	 WHERE r.queue = $1 AND r.priority = p AND r.status = 'pending' AND r.job_id <> ALL($2)
 	 ORDER BY r.due_at LIMIT 1) due`
 
-// NextDue is how long it is, by the database's clock, until the queue's next run is due,
-// negative if it is already; ok is false if there is none.
-func NextDue(ctx context.Context, db querier, queue string) (in time.Duration, ok bool, err error) {
+// NextDue is how long it is, by the database's clock, until there is something for the claim to
+// find, negative if there is already; ok is false if there is nothing.
+func NextDue(ctx context.Context, db querier, c Claim) (in time.Duration, ok bool, err error) {
 	var wait *time.Duration
-	if err := db.QueryRow(ctx, nextDueSQL, queue).Scan(&wait); err != nil || wait == nil {
+	if err := db.QueryRow(ctx, nextDueSQL, c.Queue, c.full()).Scan(&wait); err != nil || wait == nil {
 		return 0, false, ignoreNoRows(err)
 	}
 	return *wait, true, nil

@@ -290,14 +290,14 @@ func TestReleaseIsNotCounted(t *testing.T) {
 func TestNextDueIsTheNextPendingRun(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	if _, ok, err := queue.NextDue(t.Context(), b.Pool, ""); ok || err != nil {
+	if _, ok, err := queue.NextDue(t.Context(), b.Pool, queue.Claim{}); ok || err != nil {
 		t.Errorf("an empty queue says %v, %v", ok, err)
 	}
 	b.put(b.job, 100)
 	b.lease(1)
 	b.put(b.job, -3600)
 	b.Exec(t, `UPDATE chronos.job_runs SET priority = 3 WHERE id = $1`, b.put(b.job, -60))
-	in, ok, err := queue.NextDue(t.Context(), b.Pool, "")
+	in, ok, err := queue.NextDue(t.Context(), b.Pool, queue.Claim{})
 	if err != nil || !ok || in < 50*time.Second || in > time.Minute {
 		t.Errorf("next due in %v, %v, %v", in, ok, err)
 	}
