@@ -189,9 +189,7 @@ func (d *dispatcher) claim(ctx context.Context, free int) (started int, more boo
 
 // land makes room for another run of the job, and says so if that was what one waited for.
 func (d *dispatcher) land(dv *delivery) {
-	wasFull := d.flight.byJob()[dv.run.JobID] >= d.perJob
-	d.flight.remove(dv)
-	if wasFull {
+	if d.flight.remove(dv) >= d.perJob {
 		d.store.wake()
 	}
 }

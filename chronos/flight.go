@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -34,12 +35,13 @@ type delivery struct {
 type flight struct {
 	lease time.Duration // how long a lease lasts
 
-	mu   sync.Mutex
-	held map[uuid.UUID]*delivery
+	mu    sync.Mutex
+	held  map[uuid.UUID]*delivery
+	going map[int64]int // how many of them each job has
 }
 
 func newFlight(lease time.Duration) *flight {
-	return &flight{lease: lease, held: map[uuid.UUID]*delivery{}}
+	return &flight{lease: lease, held: map[uuid.UUID]*delivery{}, going: map[int64]int{}}
 }
 
 // usable is the part of a lease that is counted on: what is stopped at its end has some time
@@ -55,27 +57,29 @@ func (f *flight) add(run queue.Run, asked time.Time) *delivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held[run.ID] = d
+	f.going[run.JobID]++
 	return d
 }
 
-// remove is called when the run has been dealt with.
-func (f *flight) remove(d *delivery) {
+// remove is called when the run has been dealt with. It returns how many its job had until then.
+func (f *flight) remove(d *delivery) (had int) {
 	f.mu.Lock()
 	delete(f.held, d.run.ID)
+	had = f.going[d.run.JobID]
+	if f.going[d.run.JobID]--; had == 1 {
+		delete(f.going, d.run.JobID)
+	}
 	f.mu.Unlock()
 	d.timer.Stop()
 	d.end(nil)
+	return had
 }
 
 // byJob counts what is held of each job.
 func (f *flight) byJob() map[int64]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	going := map[int64]int{}
-	for _, d := range f.held {
-		going[d.run.JobID]++
-	}
-	return going
+	return maps.Clone(f.going)
 }
 
 func (f *flight) size() int {

@@ -24,12 +24,6 @@ type Store struct {
 	due     chan struct{} // holds a value when something may have come due
 }
 
-// NewStore makes a Store on a migrated database. The clock must be kept by its Run. The guard judges
-// the targets of jobs.
-func NewStore(pool *pgxpool.Pool, clock *pg.Clock, guard *webhook.Guard) *Store {
-	return newStore(pool, clock, guard, newMetrics(nil))
-}
-
 func newStore(pool *pgxpool.Pool, clock *pg.Clock, guard *webhook.Guard, m *metrics) *Store {
 	return &Store{pool: pool, clock: clock, guard: guard, metrics: m, due: make(chan struct{}, 1)}
 }
@@ -53,7 +47,7 @@ func command[T any](ctx context.Context, s *Store, c Caller, act func(pgx.Tx) (T
 		answer, replayed, err = idempotency.Once(ctx, tx, schemaName, c.Key, func() (T, error) {
 			answer, err := act(tx)
 			if err == nil {
-				err = s.inTime(ctx, tx, c)
+				err = s.clock.InTime(ctx, tx, c.Deadline)
 			}
 			return answer, err
 		})
@@ -63,20 +57,6 @@ func command[T any](ctx context.Context, s *Store, c Caller, act func(pgx.Tx) (T
 		s.wake()
 	}
 	return answer, replayed, err
-}
-
-func (s *Store) inTime(ctx context.Context, tx pgx.Tx, c Caller) error {
-	if c.Deadline.IsZero() {
-		return nil
-	}
-	var late bool
-	if err := tx.QueryRow(ctx, "SELECT clock_timestamp() >= $1", s.clock.At(c.Deadline)).Scan(&late); err != nil {
-		return err
-	}
-	if late {
-		return pg.ErrDeadline
-	}
-	return nil
 }
 
 // wake tells this replica's dispatcher to look; others find out by themselves within moments.

@@ -47,23 +47,34 @@ func (w *warehouse) reserveInBackground(ctx context.Context, c inventory.Caller,
 	return done
 }
 
+// holdUpLane sends a reserve of one unit that gets no further until resume, which expects it to
+// succeed: what is sent meanwhile makes one batch.
+func (w *warehouse) holdUpLane(sku string) (resume func()) {
+	w.Helper()
+	letGo := w.stopStock()
+	first := w.reserveInBackground(w.Context(), caller, one(sku, 1))
+	w.awaitLockWait(1)
+	return func() {
+		w.Helper()
+		letGo()
+		if o := <-first; o.err != nil {
+			w.Errorf("the reserve that held up its lane: %v", o.err)
+		}
+	}
+}
+
 // What waits behind a batch makes the next one: each command with its own outcome.
 func TestABatchGivesEachCommandItsOwnOutcome(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 30)
-	resume := w.stopStock()
-	first := w.reserveInBackground(t.Context(), caller, one("mug", 1))
-	w.awaitLockWait(1)
+	resume := w.holdUpLane("mug")
 	var waiting []<-chan outcome
 	for range 50 {
 		waiting = append(waiting, w.reserveInBackground(t.Context(), caller, one("mug", 1)))
 	}
 	impossible := w.reserveInBackground(t.Context(), caller, cart(map[string]int64{"mug": 1, "cup": 1}))
 	resume()
-	if o := <-first; o.err != nil {
-		t.Error(o.err)
-	}
 	held := 1
 	for _, done := range waiting {
 		switch o := <-done; {
@@ -91,16 +102,14 @@ func TestABadCommandDoesNotSpoilItsBatch(t *testing.T) {
 	w.db.Exec(t, `CREATE TRIGGER refuse BEFORE INSERT ON inventory.reservations FOR EACH ROW WHEN (NEW.reference = 'poison') EXECUTE FUNCTION refuse()`)
 	poison := one("mug", 1)
 	poison.Reference = "poison"
-	resume := w.stopStock()
-	first := w.reserveInBackground(t.Context(), caller, one("mug", 1))
-	w.awaitLockWait(1)
+	resume := w.holdUpLane("mug")
 	var good []<-chan outcome
 	for range 10 {
 		good = append(good, w.reserveInBackground(t.Context(), caller, one("mug", 1)))
 	}
 	bad := w.reserveInBackground(t.Context(), caller, poison)
 	resume()
-	for _, done := range append(good, first) {
+	for _, done := range good {
 		if o := <-done; o.err != nil {
 			t.Errorf("a good command: %v", o.err)
 		}
@@ -116,9 +125,7 @@ func TestACommandWhoseClientHasGoneIsNotCarriedOut(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 30)
-	resume := w.stopStock()
-	first := w.reserveInBackground(t.Context(), caller, one("mug", 1))
-	w.awaitLockWait(1)
+	resume := w.holdUpLane("mug")
 	ctx, hangUp := context.WithCancel(t.Context())
 	gone := w.reserveInBackground(ctx, caller, one("mug", 7))
 	hangUp()
@@ -126,9 +133,6 @@ func TestACommandWhoseClientHasGoneIsNotCarriedOut(t *testing.T) {
 		t.Errorf("error is %v", o.err)
 	}
 	resume()
-	if o := <-first; o.err != nil {
-		t.Error(o.err)
-	}
 	w.hold(one("mug", 2)) // a batch after it
 	w.wantCounts("mug", 30, 3, 0)
 }
@@ -232,17 +236,12 @@ func TestTwinsOfOneBatch(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 10)
-	resume := w.stopStock()
-	first := w.reserveInBackground(t.Context(), caller, one("mug", 1))
-	w.awaitLockWait(1)
+	resume := w.holdUpLane("mug")
 	var twins []<-chan outcome
 	for range 5 {
 		twins = append(twins, w.reserveInBackground(t.Context(), withKey("k"), one("mug", 1)))
 	}
 	resume()
-	if o := <-first; o.err != nil {
-		t.Error(o.err)
-	}
 	acted := 0
 	for _, done := range twins {
 		o := <-done

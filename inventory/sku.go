@@ -137,7 +137,7 @@ func (s *Store) PutSKU(ctx context.Context, c Caller, cmd Settings) (sku SKU, cr
 			return SKU{}, ErrSettings
 		}
 		if err == nil {
-			err = s.inTime(ctx, tx, c)
+			err = s.clock.InTime(ctx, tx, c.Deadline)
 		}
 		if err != nil {
 			return SKU{}, err
@@ -247,7 +247,7 @@ func (s *Store) DeleteSKU(ctx context.Context, c Caller, sku string) error {
 		}
 		_, err = tx.Exec(ctx, `UPDATE inventory.skus SET deleted_at = clock_timestamp() WHERE tenant = $1 AND sku = $2`, c.Tenant, sku)
 		if err == nil {
-			err = s.inTime(ctx, tx, c)
+			err = s.clock.InTime(ctx, tx, c.Deadline)
 		}
 		return none, err
 	})

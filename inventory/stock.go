@@ -131,6 +131,8 @@ func (t *taking) giveBackExpired(ctx context.Context, tx pgx.Tx, shelves map[pla
 	for i, s := range shortages {
 		skus[i] = s.SKU
 	}
+	slices.Sort(skus) // a sold-out SKU is wanted by many commands of a batch
+	skus = slices.Compact(skus)
 	rows, err := tx.Query(ctx, overdueSQL, t.tenant, skus, giveBackBatch)
 	if err != nil {
 		return false, err

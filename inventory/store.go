@@ -15,7 +15,8 @@ import (
 // DefaultMaxHold is how long a hold may be extended to, from its creation, unless it began longer.
 const DefaultMaxHold = time.Hour
 
-// Store carries out inventory's commands and answers its questions. It is safe for concurrent use, here and in any number of replicas.
+// Store carries out inventory's commands and answers its questions. It is safe for
+// concurrent use, here and in any number of replicas.
 type Store struct {
 	pool    *pgxpool.Pool
 	clock   *pg.Clock
@@ -86,25 +87,11 @@ func command[T any](ctx context.Context, s *Store, c Caller, act func(pgx.Tx) (T
 	}
 }
 
-// inTime refuses what is late, where no statement that changes something does: as the last
-// of its transaction, with every lock held.
-func (s *Store) inTime(ctx context.Context, tx pgx.Tx, c Caller) error {
-	if err := s.refusedInTime(ctx, tx, c); !errors.Is(err, pg.ErrRepeat) {
-		return err
-	}
-	return nil
-}
-
 // refusedInTime says why a statement with a deadline changed nothing: the deadline has
 // passed, or a rival was faster and the transaction is to run again.
 func (s *Store) refusedInTime(ctx context.Context, tx pgx.Tx, c Caller) error {
-	var late bool
-	err := tx.QueryRow(ctx, "SELECT coalesce(clock_timestamp() >= $1, false)", s.deadline(c)).Scan(&late)
-	if err != nil {
+	if err := s.clock.InTime(ctx, tx, c.Deadline); err != nil {
 		return err
-	}
-	if late {
-		return pg.ErrDeadline
 	}
 	return pg.ErrRepeat
 }

@@ -126,8 +126,8 @@ RETURNING r.id, r.lease_token, r.tenant, r.trigger, r.scheduled_for, r.attempt, 
 // transaction, runs that mustn't start any more end: of a deleted job as cancelled, what came due in
 // a pause as skipped, and, where the job's overlap is skip, one that came due while an earlier
 // run was going as skipped. A run that meets another only because it is late (after an
-// outage, a retry) is put off instead, and so is one that a pause found due already. Of two replicas that lease for one job at
-// once, the second sees what the first has leased.
+// outage, a retry) is put off instead, and so is one that a pause found due already. Of two
+// replicas that lease for one job at once, the second sees what the first has leased.
 func Lease(ctx context.Context, tx pgx.Tx, c Claim) (Claimed, error) {
 	var out Claimed
 	rows, err := tx.Query(ctx, candidatesSQL, c.Queue, c.Max, c.full())

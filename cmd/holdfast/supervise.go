@@ -15,10 +15,9 @@ import (
 
 // replica is one process that `up` keeps running.
 type replica struct {
-	name    string // inventory 1
-	address string
-	args    []string
-	env     []string // beside this process's own
+	name string // inventory 1
+	args []string
+	env  []string // beside this process's own
 }
 
 const (

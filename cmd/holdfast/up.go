@@ -40,6 +40,10 @@ type addresses struct {
 	postgresPort       int
 }
 
+func (a addresses) replicas() []string {
+	return []string{a.inventory[0], a.inventory[1], a.chronos[0], a.chronos[1]}
+}
+
 func (u up) addresses() (addresses, error) {
 	base, postgres := u.BasePort, u.BasePort+20
 	if base == 0 {
@@ -76,7 +80,7 @@ func (u up) run(ctx context.Context, at addresses, out output) (err error) {
 		return usage("--drain: can't be negative")
 	}
 	say := &speaker{to: out.stdout}
-	for _, address := range []string{at.inventory[0], at.inventory[1], at.chronos[0], at.chronos[1]} {
+	for _, address := range at.replicas() {
 		if err := checkFree(address); err != nil {
 			return err
 		}
@@ -91,9 +95,9 @@ func (u up) run(ctx context.Context, at addresses, out output) (err error) {
 	exited := make(<-chan struct{})
 	if u.DatabaseURL == "" {
 		say.line("starting PostgreSQL in %s", u.Data)
-		private, err := cluster.Start(ctx, cluster.Config{Dir: u.Data, Port: at.postgresPort, Progress: out.stdout})
-		if err != nil {
-			return err
+		private, startErr := cluster.Start(ctx, cluster.Config{Dir: u.Data, Port: at.postgresPort, Progress: out.stdout})
+		if startErr != nil {
+			return startErr // not err, which the function below must reach
 		}
 		defer func() {
 			if stopErr := private.Stop(); stopErr != nil {
@@ -157,12 +161,12 @@ func (u up) replicas(at addresses, inventoryURL, chronosURL string) []replica {
 	for i := range 2 {
 		replicas = append(replicas,
 			replica{
-				name: fmt.Sprintf("inventory %d", i+1), address: at.inventory[i],
+				name: fmt.Sprintf("inventory %d", i+1),
 				args: []string{"inventory", "serve", "--auth=off", "--listen", at.inventory[i], "--drain", u.Drain.String()},
 				env:  append([]string{"DATABASE_URL=" + inventoryURL}, ours...),
 			},
 			replica{
-				name: fmt.Sprintf("chronos %d", i+1), address: at.chronos[i],
+				name: fmt.Sprintf("chronos %d", i+1),
 				args: []string{"chronos", "serve", "--auth=off", "--listen", at.chronos[i], "--drain", u.Drain.String(), "--allow-targets", allowLoopback},
 				env:  append([]string{"DATABASE_URL=" + chronosURL}, ours...),
 			})
@@ -201,7 +205,7 @@ func seedStock(ctx context.Context, databaseURL string) error {
 func (u up) welcome(ctx context.Context, at addresses, say *speaker) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	for _, address := range []string{at.inventory[0], at.inventory[1], at.chronos[0], at.chronos[1]} {
+	for _, address := range at.replicas() {
 		if err := awaitReady(ctx, "http://"+address+"/readyz"); err != nil {
 			return fmt.Errorf("%s isn't ready: %w", address, err)
 		}

@@ -68,8 +68,8 @@ type Term struct {
 	name  string
 }
 
-// Fence holds off the next leader until tx ends, but not this one's renewals, and fails with [ErrDeposed] if there is
-// one already. Every transaction that writes as the leader calls it first.
+// Fence holds off the next leader until tx ends, but not this one's renewals, and fails with
+// [ErrDeposed] if there is one already. Every transaction that writes as the leader calls it first.
 func (t Term) Fence(ctx context.Context, tx pgx.Tx) error {
 	var one int
 	err := tx.QueryRow(ctx, "SELECT 1 FROM "+t.table+" WHERE name = $1 AND epoch = $2 FOR KEY SHARE", t.name, t.Epoch).Scan(&one)

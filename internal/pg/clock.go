@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -69,6 +70,23 @@ func (c *Clock) At(local time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.db.Add(local.Sub(c.local))
+}
+
+// InTime fails with [ErrDeadline] if the deadline, an instant of this process like [Clock.At]'s, has
+// passed by the database's clock. A zero one never does. Where no statement that changes something
+// compares the time itself, this is the last of its transaction, with every lock held.
+func (c *Clock) InTime(ctx context.Context, tx pgx.Tx, deadline time.Time) error {
+	if deadline.IsZero() {
+		return nil
+	}
+	var late bool
+	if err := tx.QueryRow(ctx, "SELECT clock_timestamp() >= $1", c.At(deadline)).Scan(&late); err != nil {
+		return err
+	}
+	if late {
+		return ErrDeadline
+	}
+	return nil
 }
 
 // Now is the database's time now, early by at most one round trip.
