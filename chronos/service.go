@@ -130,7 +130,7 @@ func (s *Service) Run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Config{Name: "idempotency", Every: upkeepEvery, Log: s.log}, func(ctx context.Context) (bool, error) {
-			return idempotency.Clear(ctx, s.cfg.Pool, schemaName)
+			return false, idempotency.Clear(ctx, s.cfg.Pool, schemaName)
 		})
 	})
 	return group.Wait()

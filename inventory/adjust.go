@@ -56,8 +56,11 @@ func (s *Store) Adjust(ctx context.Context, c Caller, a Adjustment) (SKU, bool, 
 	if err := checkText("reference", a.Reference, 255); err != nil {
 		return SKU{}, false, err
 	}
-	take := taking{tenant: c.Tenant, wanted: map[place]int64{{a.SKU, a.Location}: 0}}
+	take := taking{tenant: c.Tenant, skus: []string{a.SKU}}
 	return command(ctx, s, c, func(tx pgx.Tx) (SKU, error) {
+		if err := ensureShelf(ctx, tx, c.Tenant, a.SKU, a.Location); err != nil {
+			return SKU{}, err
+		}
 		kind := "receive"
 		if a.Delta < 0 {
 			kind = "write_off"
@@ -81,14 +84,16 @@ func (s *Store) Count(ctx context.Context, c Caller, n Count) (SKU, bool, error)
 	if err := checkReason(n.Reason); err != nil {
 		return SKU{}, false, err
 	}
-	at := place{n.SKU, n.Location}
-	take := taking{tenant: c.Tenant, wanted: map[place]int64{at: 0}}
+	take := taking{tenant: c.Tenant, skus: []string{n.SKU}}
 	return command(ctx, s, c, func(tx pgx.Tx) (SKU, error) {
-		shelves, err := take.lock(ctx, tx)
+		if err := ensureShelf(ctx, tx, c.Tenant, n.SKU, n.Location); err != nil {
+			return SKU{}, err
+		}
+		items, err := take.lock(ctx, tx)
 		if err != nil {
 			return SKU{}, err
 		}
-		onHand := shelves[at].onHand
+		onHand := items[n.SKU].at(n.Location).onHand
 		if n.Expected != nil && *n.Expected != onHand {
 			return SKU{}, &AmountError{ErrCountChanged, fmt.Sprintf("%d are on hand, not %d as expected", onHand, *n.Expected)}
 		}
@@ -103,16 +108,15 @@ func (s *Store) Count(ctx context.Context, c Caller, n Count) (SKU, bool, error)
 // adjust changes what is on hand. If that would leave less than is held, expired holds are
 // given back first, since they no longer count.
 func (s *Store) adjust(ctx context.Context, tx pgx.Tx, c Caller, take *taking, a Adjustment, kind string) error {
-	at := place{a.SKU, a.Location}
-	below := func(s shelf) bool { return a.Delta < 0 && s.onHand+a.Delta < s.held }
-	shelves, err := take.lock(ctx, tx)
-	if err == nil && below(shelves[at]) {
-		shelves, err = take.giveBackAllExpired(ctx, tx, a.SKU)
+	below := func(s *shelf) bool { return a.Delta < 0 && s.onHand+a.Delta < s.held }
+	items, err := take.lock(ctx, tx)
+	if err == nil && below(items[a.SKU].at(a.Location)) {
+		items, err = take.giveBackAllExpired(ctx, tx, a.SKU)
 	}
 	if err != nil {
 		return err
 	}
-	if s := shelves[at]; below(s) {
+	if s := items[a.SKU].at(a.Location); below(s) {
 		return &AmountError{ErrBelowHeld, fmt.Sprintf("%d would be left, and %d are held", s.onHand+a.Delta, s.held)}
 	}
 	var changed int
@@ -122,6 +126,44 @@ func (s *Store) adjust(ctx context.Context, tx pgx.Tx, c Caller, take *taking, a
 	}
 	if changed == 0 {
 		return s.refusedInTime(ctx, tx, c)
+	}
+	return nil
+}
+
+// ensureShelfSQL makes the stock row of a SKU at a location that there is, or opens it again; a location
+// that is being deleted is waited for.
+const ensureShelfSQL = `
+INSERT INTO inventory.stock (tenant, sku, location)
+SELECT s.tenant, s.sku, l.location FROM inventory.stock s, (SELECT location FROM inventory.locations WHERE tenant = $1 AND location = $3 FOR KEY SHARE) l
+ WHERE s.tenant = $1 AND s.sku = $2 AND s.location = '` + DefaultLocation + `' AND s.active
+ON CONFLICT (tenant, sku, location) DO UPDATE SET active = true`
+
+// ensureShelf makes sure that a SKU has a stock row at a location. It comes before the
+// lock of the SKU's rows.
+func ensureShelf(ctx context.Context, tx executor, tenant, sku, location string) error {
+	if location == DefaultLocation {
+		return nil
+	}
+	var known bool
+	err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM inventory.stock WHERE tenant = $1 AND sku = $2 AND location = $3 AND active)`,
+		tenant, sku, location).Scan(&known)
+	if err != nil || known {
+		return err
+	}
+	if _, err := tx.Exec(ctx, ensureShelfSQL, tenant, sku, location); err != nil {
+		return err
+	}
+	var active bool
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM inventory.locations WHERE tenant = $1 AND location = $2),
+		EXISTS (SELECT 1 FROM inventory.stock WHERE tenant = $1 AND sku = $3 AND location = $4 AND active)`,
+		tenant, location, sku, DefaultLocation).Scan(&known, &active)
+	switch {
+	case err != nil:
+		return err
+	case !active:
+		return &NotFoundError{Kind: ErrSKUNotFound, Name: sku}
+	case !known:
+		return &NotFoundError{Kind: ErrLocationNotFound, Name: location}
 	}
 	return nil
 }

@@ -2,14 +2,12 @@ package inventory
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"holdfast/internal/idempotency"
 	"holdfast/internal/pg"
@@ -24,9 +22,9 @@ import (
 // requests with one key and body want the same locks, so the second finds the first.
 func (s *Store) runBatch(ctx context.Context, batch []*task) error {
 	take := taking{tenant: batch[0].caller.Tenant}
-	return pg.InTx(ctx, s.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+	return pg.InPipeline(ctx, s.pool, pg.TxOptions{}, func(tx *pg.Pipeline) error {
 		for {
-			b := books{tenant: take.tenant, maxHold: s.maxHold}
+			b := books{tenant: take.tenant, maxHold: s.maxHold, opened: s.Now()}
 			if err := b.open(ctx, tx, batch, &take); err != nil {
 				return err
 			}
@@ -44,7 +42,7 @@ func (s *Store) runBatch(ctx context.Context, batch []*task) error {
 			// What is short may be held by holds that have run out: then these come first, and
 			// everything is decided anew.
 			if len(b.short) > 0 {
-				some, err := take.giveBackExpired(ctx, tx, b.before, b.short)
+				some, err := take.giveBackExpired(ctx, tx, b.items, b.shortSKUs())
 				if err != nil {
 					return err
 				}
@@ -61,28 +59,29 @@ func (s *Store) runBatch(ctx context.Context, batch []*task) error {
 type books struct {
 	tenant  string
 	maxHold time.Duration
+	opened  time.Time // the database's, before the locks
 	now     time.Time // the database's, when the locks were held
 
-	before       map[place]shelf // as locked
-	shelves      map[place]*shelf
+	items        map[string]*item
 	reservations map[uuid.UUID]*record
 	keys         map[idempotency.Key]idempotency.Stored
 	customers    map[customerSKU]int64 // units held or bought
-	knownSKUs    map[string]bool       // of those whose place isn't there
+	locations    map[string]bool       // of those that some line names and its SKU isn't kept at
 
 	short    []Shortage // what somebody wanted and didn't get
 	made     []*record
 	changed  []*record
 	entries  []entry
-	answered []*task    // with a key
-	deadline *time.Time // the earliest of the accepted commands'
+	bought   map[customerSKU]int64 // units of SKUs with a limit
+	answered []*task               // with a key
+	deadline *time.Time            // the earliest of the accepted commands'
 }
 
 // record is a reservation in a batch.
 type record struct {
 	Reservation
 	firstTTL time.Duration
-	stored   Status // in the database
+	stored   Status // in the database; Expired may only be a matter of time, see SettledAt
 	touched  bool
 }
 
@@ -91,7 +90,7 @@ type customerSKU struct{ customer, sku string }
 // entry is a ledger entry to be.
 type entry struct {
 	place
-	kind                   string
+	kind, event            string
 	deltaOnHand, deltaHeld int64
 	onHand, held           int64
 	reservation            uuid.UUID
@@ -101,31 +100,42 @@ type entry struct {
 
 const lockReservationsSQL = `
 SELECT first_ttl, status, ` + reservationColumns + `
-  FROM inventory.reservations WHERE id = ANY($1) AND tenant = $2 ORDER BY id FOR UPDATE`
+  FROM inventory.reservations WHERE tenant = $1 AND id = ANY($2) ORDER BY id FOR UPDATE`
 
 // open locks everything that the batch is about, and reads it.
-func (b *books) open(ctx context.Context, tx pgx.Tx, batch []*task, take *taking) error {
-	places, err := b.lockReservations(ctx, tx, batch)
-	if err != nil {
-		return err
-	}
-	places = append(places, take.also...)
+//
+// It is one message; the statements run one after the other, so each sees what was committed
+// while those before it waited: the stock rows are those of the holds as locked, and the time
+// and the keys are read when the locks are held.
+func (b *books) open(ctx context.Context, tx *pg.Pipeline, batch []*task, take *taking) error {
+	var pipeline pgx.Batch
+	var ids []uuid.UUID
 	var keys []idempotency.Key
+	skus := slices.Clone(take.also)
 	for _, t := range batch {
+		if id := t.reservation(); id != uuid.Nil {
+			ids = append(ids, id)
+		}
 		if t.reserve != nil {
-			places = append(places, placesOf(t.reserve.Lines)...)
+			for _, l := range t.reserve.Lines {
+				skus = append(skus, l.SKU)
+			}
 		}
 		if t.caller.Key.Value != "" {
 			keys = append(keys, t.caller.Key)
 		}
 	}
-	slices.SortFunc(places, comparePlaces)
-	places = slices.Compact(places)
-	// One message; the statements run one after the other, so the time and the keys are read
-	// when the locks are held.
-	var pipeline pgx.Batch
-	b.before = make(map[place]shelf, len(places))
-	queueLockStock(&pipeline, b.tenant, places, b.before)
+	slices.Sort(skus)
+	skus = slices.Compact(skus)
+	b.reservations = make(map[uuid.UUID]*record, len(ids))
+	if len(keys) > 0 {
+		idempotency.QueueGuard(&pipeline, keys, b.opened)
+	}
+	if len(ids) > 0 {
+		pipeline.Queue(lockReservationsSQL, b.tenant, ids).Query(b.readRecords)
+	}
+	b.items = make(map[string]*item, len(skus))
+	queueLockStock(&pipeline, b.tenant, skus, ids, b.items)
 	pipeline.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&b.now) })
 	if len(keys) > 0 {
 		b.keys = make(map[idempotency.Key]idempotency.Stored)
@@ -134,42 +144,29 @@ func (b *books) open(ctx context.Context, tx pgx.Tx, batch []*task, take *taking
 	if err := tx.SendBatch(ctx, &pipeline).Close(); err != nil {
 		return err
 	}
-	b.shelves = make(map[place]*shelf, len(b.before))
-	for p, s := range b.before {
-		b.shelves[p] = &s
+	inPreference(b.items)
+	if err := b.readFinished(ctx, tx, batch, ids, take); err != nil {
+		return err
 	}
 	if err := b.readCustomers(ctx, tx, batch); err != nil {
 		return err
 	}
-	return b.readMissing(ctx, tx, batch)
+	return b.readLocations(ctx, tx, batch)
 }
 
-func (b *books) lockReservations(ctx context.Context, tx pgx.Tx, batch []*task) (places []place, err error) {
-	var ids []uuid.UUID
-	for _, t := range batch {
-		if id := t.reservation(); id != uuid.Nil {
-			ids = append(ids, id)
-		}
-	}
-	b.reservations = make(map[uuid.UUID]*record, len(ids))
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	rows, err := tx.Query(ctx, lockReservationsSQL, ids, b.tenant)
-	if err != nil {
-		return nil, err
-	}
-	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*record, error) {
-		var r record
-		var err error
-		r.Reservation, err = scanReservation(prefixed{row, []any{&r.firstTTL, &r.stored}})
-		return &r, err
-	})
+func (b *books) readRecords(rows pgx.Rows) error {
+	records, err := pgx.CollectRows(rows, scanRecord)
 	for _, r := range records {
 		b.reservations[r.ID] = r
-		places = append(places, placesOf(r.Lines)...)
 	}
-	return places, err
+	return err
+}
+
+func scanRecord(row pgx.CollectableRow) (*record, error) {
+	var r record
+	var err error
+	r.Reservation, err = scanReservation(prefixed{row, []any{&r.firstTTL, &r.stored}})
+	return &r, err
 }
 
 // prefixed is a row with some columns before those that its reader knows.
@@ -180,239 +177,90 @@ type prefixed struct {
 
 func (p prefixed) Scan(rest ...any) error { return p.CollectableRow.Scan(append(p.first, rest...)...) }
 
-// readCustomers counts what the customers of limited SKUs have.
-func (b *books) readCustomers(ctx context.Context, tx pgx.Tx, batch []*task) error {
-	b.customers = map[customerSKU]int64{}
-	var customers, skus []string
-	want := func(customer string, lines []Line) {
-		for _, l := range lines {
-			if s := b.shelves[place{l.SKU, l.Location}]; customer != "" && s != nil && s.maxPerCustomer != nil {
-				customers, skus = append(customers, customer), append(skus, l.SKU)
-			}
+// lockFinishedSQL locks and reads reservations that are over. The bounds name their partitions.
+const lockFinishedSQL = `
+SELECT first_ttl, status, ` + historyReservationColumns + `
+  FROM inventory.reservation_history r
+ WHERE tenant = $1 AND id = ANY($2) AND id BETWEEN $3 AND $4 ORDER BY id FOR UPDATE`
+
+// readFinished reads those of the reservations that are no longer held. What they were about is
+// needed only to take it again.
+func (b *books) readFinished(ctx context.Context, tx *pg.Pipeline, batch []*task, ids []uuid.UUID, take *taking) error {
+	var over, left []uuid.UUID
+	for _, id := range ids {
+		if r := b.reservations[id]; r == nil {
+			over = append(over, id)
+		} else if r.stored != Held {
+			left = append(left, id)
 		}
 	}
-	for _, t := range batch {
-		if t.reserve != nil {
-			want(t.reserve.Customer, t.reserve.Lines)
-		} else if r := b.reservations[t.reservation()]; r != nil && t.confirm != nil && t.confirm.Retake {
-			want(r.Customer, r.Lines)
+	if len(left) > 0 {
+		if _, err := moveFinished(ctx, tx, b.tenant, left); err != nil {
+			return err
 		}
+		over = append(over, left...)
 	}
-	if len(customers) == 0 {
+	if len(over) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, customerUnitsSQL, b.tenant, customers, skus)
+	slices.SortFunc(over, compareIDs)
+	rows, err := tx.Query(ctx, lockFinishedSQL, b.tenant, over, over[0], over[len(over)-1])
 	if err != nil {
 		return err
 	}
-	var key customerSKU
-	var units int64
-	_, err = pgx.ForEachRow(rows, []any{&key.customer, &key.sku, &units}, func() error {
-		b.customers[key] = units
-		return nil
-	})
-	return err
+	if err := b.readRecords(rows); err != nil {
+		return err
+	}
+	unlocked := false
+	for _, t := range batch {
+		if r := b.reservations[t.reservation()]; r != nil && t.confirm != nil && t.confirm.Retake && r.stored == Expired {
+			for _, l := range r.Lines {
+				if b.items[l.SKU] == nil && !slices.Contains(take.also, l.SKU) {
+					unlocked = true
+					take.also = append(take.also, l.SKU)
+				}
+			}
+		}
+	}
+	if unlocked {
+		return pg.ErrRepeat // with those locked too, in order
+	}
+	return nil
 }
 
-// readMissing finds out which SKUs there are of those that have no stock at the wanted location.
-func (b *books) readMissing(ctx context.Context, tx pgx.Tx, batch []*task) error {
-	var skus []string
+func (b *books) shortSKUs() []string {
+	skus := make([]string, len(b.short))
+	for i, s := range b.short {
+		skus[i] = s.SKU
+	}
+	slices.Sort(skus) // a sold-out SKU is wanted by many commands of a batch
+	return slices.Compact(skus)
+}
+
+// readLocations finds out which of the locations there are that lines name and their SKUs aren't kept at.
+func (b *books) readLocations(ctx context.Context, tx *pg.Pipeline, batch []*task) error {
+	var names []string
 	for _, t := range batch {
 		if t.reserve == nil {
 			continue
 		}
 		for _, l := range t.reserve.Lines {
-			if s := b.shelves[place{l.SKU, l.Location}]; s == nil || !s.active {
-				skus = append(skus, l.SKU)
+			if i := b.items[l.SKU]; i != nil && l.Location != "" && !i.isAt(l.Location) {
+				names = append(names, l.Location)
 			}
 		}
 	}
-	if len(skus) == 0 {
+	if len(names) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, `SELECT DISTINCT sku FROM inventory.stock WHERE tenant = $1 AND sku = ANY($2) AND active`, b.tenant, skus)
+	rows, err := tx.Query(ctx, `SELECT location FROM inventory.locations WHERE tenant = $1 AND location = ANY($2)`, b.tenant, names)
 	if err != nil {
 		return err
 	}
 	known, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	b.knownSKUs = map[string]bool{}
-	for _, sku := range known {
-		b.knownSKUs[sku] = true
+	b.locations = make(map[string]bool, len(known))
+	for _, name := range known {
+		b.locations[name] = true
 	}
 	return err
-}
-
-// writeStockSQL changes the counters. Each row must be as it was decided on, and the time of the
-// most urgent command not yet over.
-const writeStockSQL = `
-UPDATE inventory.stock s SET on_hand = w.on_hand, held = w.held, sold = w.sold
-  FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
-    AS w(sku, location, on_hand, held, sold, on_hand_before, held_before)
- WHERE s.tenant = $1 AND s.sku = w.sku AND s.location = w.location
-   AND s.on_hand = w.on_hand_before AND s.held = w.held_before
-   AND clock_timestamp() < coalesce($9, 'infinity'::timestamptz)`
-
-const insertReservationSQL = `
-INSERT INTO inventory.reservations (id, tenant, line_skus, line_locations, line_quantities, line_wanted,
-                                    customer, reference, first_ttl, created_at, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, nullif($7, ''), nullif($8, ''), make_interval(secs => $9), $10, $11)`
-
-// insertSinglesSQL makes the reservations of one line, which are most, in one statement: arrays
-// of arrays of different lengths can't be handed over.
-const insertSinglesSQL = `
-INSERT INTO inventory.reservations (id, tenant, line_skus, line_locations, line_quantities, line_wanted,
-                                    customer, reference, first_ttl, created_at, expires_at)
-SELECT r.id, $1, ARRAY[r.sku], ARRAY[r.location], ARRAY[r.quantity], CASE WHEN r.wanted IS NOT NULL THEN ARRAY[r.wanted] END,
-       nullif(r.customer, ''), nullif(r.reference, ''), make_interval(secs => r.ttl), $2::timestamptz, $2::timestamptz + make_interval(secs => r.ttl)
-  FROM unnest($3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::text[], $10::float8[])
-    AS r(id, sku, location, quantity, wanted, customer, reference, ttl)`
-
-// changeReservationsSQL moves reservations on from the status that was decided on; holds only
-// while they haven't run out, whatever the time was when it was decided.
-const changeReservationsSQL = `
-UPDATE inventory.reservations r SET status = c.status, settled_at = c.settled_at, expires_at = c.expires_at,
-       line_confirmed = CASE WHEN c.status = 'confirmed' THEN r.line_quantities END
-  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[]) AS c(id, stored, status, settled_at, expires_at)
- WHERE r.id = c.id AND r.status = c.stored AND (r.status <> 'held' OR r.expires_at > clock_timestamp())
-   AND clock_timestamp() < coalesce($6, 'infinity'::timestamptz)`
-
-// confirmPartSQL says of a reservation that was confirmed in part which part.
-const confirmPartSQL = `UPDATE inventory.reservations SET line_confirmed = $2 WHERE id = $1 AND status = 'confirmed'`
-
-const insertEntriesSQL = `
-INSERT INTO inventory.ledger (tenant, sku, location, kind, delta_on_hand, delta_held, on_hand, held, reservation_id, reference, actor)
-SELECT $1, e.sku, e.location, e.kind, e.delta_on_hand, e.delta_held, e.on_hand, e.held, e.reservation_id, nullif(e.reference, ''), e.actor
-  FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::uuid[], $10::text[], $11::text[])
-       WITH ORDINALITY AS e(sku, location, kind, delta_on_hand, delta_held, on_hand, held, reservation_id, reference, actor, n)
- ORDER BY e.n`
-
-// write writes what was decided, in one message. If anything isn't as it was decided on any
-// more, a hold that has run out since, say, the whole transaction is repeated.
-func (b *books) write(ctx context.Context, tx pgx.Tx) error {
-	if len(b.made) == 0 && len(b.changed) == 0 && len(b.answered) == 0 {
-		return nil
-	}
-	var pipeline pgx.Batch
-	asDecided := true
-	must := func(q *pgx.QueuedQuery, want int) {
-		q.Exec(func(tag pgconn.CommandTag) error {
-			asDecided = asDecided && tag.RowsAffected() == int64(want)
-			return nil
-		})
-	}
-	b.queueStock(&pipeline, must)
-	b.queueMade(&pipeline, must)
-	b.queueChanged(&pipeline, must)
-	b.queueEntries(&pipeline, must)
-	if len(b.answered) > 0 {
-		answers := make([]idempotency.Answer, len(b.answered))
-		for i, t := range b.answered {
-			text, err := json.Marshal(t.answer)
-			if err != nil {
-				return err
-			}
-			answers[i] = idempotency.Answer{Key: t.caller.Key, Text: text}
-		}
-		must(idempotency.QueueStore(&pipeline, schemaName, answers), len(answers))
-	}
-	if err := tx.SendBatch(ctx, &pipeline).Close(); err != nil {
-		return err
-	}
-	if !asDecided {
-		return pg.ErrRepeat
-	}
-	return nil
-}
-
-func (b *books) queueStock(pipeline *pgx.Batch, must func(*pgx.QueuedQuery, int)) {
-	var places []place
-	for p, s := range b.shelves {
-		if *s != b.before[p] {
-			places = append(places, p)
-		}
-	}
-	if len(places) == 0 {
-		return
-	}
-	n := len(places)
-	skus, locations := make([]string, n), make([]string, n)
-	onHand, held, sold, onHandBefore, heldBefore := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
-	for i, p := range places {
-		now, before := b.shelves[p], b.before[p]
-		skus[i], locations[i] = p.sku, p.location
-		onHand[i], held[i], sold[i], onHandBefore[i], heldBefore[i] = now.onHand, now.held, now.sold, before.onHand, before.held
-	}
-	must(pipeline.Queue(writeStockSQL, b.tenant, skus, locations, onHand, held, sold, onHandBefore, heldBefore, b.deadline), n)
-}
-
-func (b *books) queueMade(pipeline *pgx.Batch, must func(*pgx.QueuedQuery, int)) {
-	var ids []uuid.UUID
-	var skus, locations, customers, references []string
-	var quantities []int64
-	var wanted []*int64
-	var ttls []float64
-	for _, r := range b.made {
-		if len(r.Lines) > 1 {
-			skus, locations, quantities, wanted, _ := columnsOf(r.Lines)
-			must(pipeline.Queue(insertReservationSQL, r.ID, b.tenant, skus, locations, quantities, wanted,
-				r.Customer, r.Reference, r.firstTTL.Seconds(), r.CreatedAt, r.ExpiresAt), 1)
-			continue
-		}
-		l := r.Lines[0]
-		ids = append(ids, r.ID)
-		skus, locations, quantities, wanted = append(skus, l.SKU), append(locations, l.Location), append(quantities, l.Quantity), append(wanted, l.Wanted)
-		customers, references, ttls = append(customers, r.Customer), append(references, r.Reference), append(ttls, r.firstTTL.Seconds())
-	}
-	if len(ids) > 0 {
-		must(pipeline.Queue(insertSinglesSQL, b.tenant, b.now, ids, skus, locations, quantities, wanted, customers, references, ttls), len(ids))
-	}
-}
-
-func (b *books) queueChanged(pipeline *pgx.Batch, must func(*pgx.QueuedQuery, int)) {
-	n := len(b.changed)
-	if n == 0 {
-		return
-	}
-	ids, stored, statuses := make([]uuid.UUID, n), make([]string, n), make([]string, n)
-	settledAt, expiresAt := make([]*time.Time, n), make([]time.Time, n)
-	for i, r := range b.changed {
-		ids[i], stored[i], statuses[i] = r.ID, string(r.stored), string(r.Status)
-		settledAt[i], expiresAt[i] = r.SettledAt, r.ExpiresAt
-	}
-	must(pipeline.Queue(changeReservationsSQL, ids, stored, statuses, settledAt, expiresAt, b.deadline), n)
-	for _, r := range b.changed {
-		if _, _, quantities, _, confirmed := columnsOf(r.Lines); confirmed != nil && !slices.Equal(quantities, confirmed) {
-			must(pipeline.Queue(confirmPartSQL, r.ID, confirmed), 1)
-		}
-	}
-}
-
-func (b *books) queueEntries(pipeline *pgx.Batch, must func(*pgx.QueuedQuery, int)) {
-	n := len(b.entries)
-	if n == 0 {
-		return
-	}
-	skus, locations, kinds := make([]string, n), make([]string, n), make([]string, n)
-	deltaOnHand, deltaHeld, onHand, held := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
-	ids, references, actors := make([]uuid.UUID, n), make([]string, n), make([]string, n)
-	for i, e := range b.entries {
-		skus[i], locations[i], kinds[i] = e.sku, e.location, e.kind
-		deltaOnHand[i], deltaHeld[i], onHand[i], held[i] = e.deltaOnHand, e.deltaHeld, e.onHand, e.held
-		ids[i], references[i], actors[i] = e.reservation, e.reference, e.actor
-	}
-	must(pipeline.Queue(insertEntriesSQL, b.tenant, skus, locations, kinds, deltaOnHand, deltaHeld, onHand, held, ids, references, actors), n)
-}
-
-// columnsOf is lines as they are stored: side by side.
-func columnsOf(lines []Line) (skus, locations []string, quantities, wanted, confirmed []int64) {
-	for _, l := range lines {
-		skus, locations, quantities = append(skus, l.SKU), append(locations, l.Location), append(quantities, l.Quantity)
-		if l.Wanted != nil {
-			wanted = append(wanted, *l.Wanted)
-		}
-		if l.Confirmed != nil {
-			confirmed = append(confirmed, *l.Confirmed)
-		}
-	}
-	return skus, locations, quantities, wanted, confirmed
 }

@@ -35,7 +35,7 @@ func BenchmarkReserveHot(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	store := inventory.NewStore(pool, clock, 0)
+	store := inventory.NewStore(pool, clock, inventory.Options{})
 	if err := store.Seed(b.Context(), caller, "hot", "", inventory.MaxUnits); err != nil {
 		b.Fatal(err)
 	}

@@ -185,7 +185,7 @@ func (s *Store) carryOut(batch []*task) {
 	ctx, cancel := batchContext(batch)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
-		err := s.tryBatch(ctx, batch)
+		err := s.tryBatch(ctx, batch, attempt == 1)
 		var first *reapFirstError
 		switch {
 		case err == nil:
@@ -219,13 +219,18 @@ func (s *Store) carryOut(batch []*task) {
 
 // tryBatch is runBatch, with a panic made an error: a lane has no client whose connection could
 // be the only one to suffer.
-func (s *Store) tryBatch(ctx context.Context, batch []*task) (err error) {
+func (s *Store) tryBatch(ctx context.Context, batch []*task, first bool) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			slog.Error("a batch panicked", "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
+	if first {
+		if done, err := s.take(ctx, batch); done || err != nil {
+			return err
+		}
+	}
 	return s.runBatch(ctx, batch)
 }
 

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -44,25 +45,44 @@ func (s *Store) Release(ctx context.Context, c Caller, cmd Release) (Reservation
 
 // unitsToSell is how much of each of r's lines is to be sold: all, or what lines name.
 func unitsToSell(r Reservation, lines []Line) ([]int64, error) {
-	sell := make([]int64, len(r.Lines))
-	if lines == nil {
-		for i, l := range r.Lines {
-			sell[i] = l.Quantity
-		}
-		return sell, nil
+	held := make([]int64, len(r.Lines))
+	for i, l := range r.Lines {
+		held[i] = l.Quantity
 	}
-	for _, want := range lines {
-		i := slices.IndexFunc(r.Lines, func(l Line) bool { return l.SKU == want.SKU && l.Location == want.Location })
-		if i < 0 {
-			return nil, &AmountError{ErrOverConfirmed, fmt.Sprintf("%s at %s: the reservation holds none", want.SKU, want.Location)}
-		}
-		if want.Quantity > r.Lines[i].Quantity {
-			return nil, &AmountError{ErrOverConfirmed, fmt.Sprintf("%s at %s: the reservation holds %d, not %d",
-				want.SKU, want.Location, r.Lines[i].Quantity, want.Quantity)}
-		}
-		sell[i] = want.Quantity
+	if lines == nil {
+		return held, nil
+	}
+	sell, err := divide(r.Lines, held, lines)
+	if err != nil {
+		return nil, &AmountError{ErrOverConfirmed, err.Error()}
 	}
 	return sell, nil
+}
+
+// divide says how much of each of a reservation's lines some wanted ones take, if not more than there
+// is of each. A wanted line without a location takes from all of its SKU, in their order.
+func divide(lines []Line, there []int64, wanted []Line) ([]int64, error) {
+	units := make([]int64, len(lines))
+	// Those that name a location first, so that the others take what these leave.
+	wanted = slices.Clone(wanted)
+	slices.SortStableFunc(wanted, func(a, b Line) int { return cmp.Compare(min(len(b.Location), 1), min(len(a.Location), 1)) })
+	for _, want := range wanted {
+		missing, has := want.Quantity, int64(0)
+		for i, l := range lines {
+			if l.SKU == want.SKU && (l.Location == want.Location || want.Location == "") {
+				here := min(missing, there[i]-units[i])
+				units[i], missing, has = units[i]+here, missing-here, has+there[i]
+			}
+		}
+		if missing > 0 {
+			where := ""
+			if want.Location != "" {
+				where = " at " + want.Location
+			}
+			return nil, fmt.Errorf("%s%s: the reservation has %d, not %d", want.SKU, where, has, want.Quantity)
+		}
+	}
+	return units, nil
 }
 
 // soldAs reports whether a confirmed reservation was confirmed with just those units.
@@ -73,12 +93,4 @@ func soldAs(r Reservation, sell []int64) bool {
 		}
 	}
 	return true
-}
-
-func placesOf(lines []Line) []place {
-	places := make([]place, len(lines))
-	for i, l := range lines {
-		places[i] = place{l.SKU, l.Location}
-	}
-	return places
 }

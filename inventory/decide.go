@@ -57,44 +57,43 @@ func replay(stored idempotency.Stored, key idempotency.Key) (r Reservation, err 
 	if err := json.Unmarshal(stored.Text, &r); err != nil {
 		return r, fmt.Errorf("read the stored answer: %w", err)
 	}
+	r.CreatedAt, r.ExpiresAt = r.CreatedAt.UTC(), r.ExpiresAt.UTC()
 	return r, nil
 }
 
 func (b *books) reserve(t *task) (Reservation, error) {
 	cmd := t.reserve
 	for _, l := range cmd.Lines {
-		if s := b.shelves[place{l.SKU, l.Location}]; s == nil || !s.active {
-			if b.knownSKUs[l.SKU] {
-				return Reservation{}, &NotFoundError{Kind: ErrLocationNotFound, Name: l.Location}
-			}
+		i := b.items[l.SKU]
+		if i == nil || !i.active {
 			return Reservation{}, &NotFoundError{Kind: ErrSKUNotFound, Name: l.SKU}
+		}
+		if l.Location != "" && !i.isAt(l.Location) && !b.locations[l.Location] {
+			return Reservation{}, &NotFoundError{Kind: ErrLocationNotFound, Name: l.Location}
 		}
 	}
 	if err := b.checkCustomer(cmd.Customer, cmd.Lines); err != nil {
 		return Reservation{}, err
 	}
-	granted, shortages := cmd.Lines, b.shortages(cmd.Lines)
-	if len(shortages) > 0 {
-		b.short = append(b.short, shortages...)
-		if granted = b.whatIsFree(cmd.Lines); !cmd.AllowPartial || len(granted) == 0 {
-			return Reservation{}, &ShortageError{Kind: ErrSoldOut, Shortages: shortages}
-		}
+	d := allot(b.items, cmd.Lines, cmd.Allocate, cmd.AllowPartial)
+	b.short = append(b.short, d.shortages...)
+	if len(d.shortages) > 0 && (!cmd.AllowPartial || len(d.lines) == 0) {
+		return Reservation{}, &ShortageError{Kind: ErrSoldOut, Shortages: d.shortages}
 	}
-	if cmd.AllowPartial {
-		granted = withWanted(granted)
-	}
-	ttl := b.ttlOf(cmd, granted)
+	ttl := b.ttlOf(cmd, d.lines)
 	r := &record{firstTTL: ttl, stored: Held, Reservation: Reservation{
-		ID: t.newID, Status: Held, Lines: granted, Customer: cmd.Customer, Reference: cmd.Reference,
+		ID: t.newID, Status: Held, Lines: d.lines, Customer: cmd.Customer, Reference: cmd.Reference,
 		CreatedAt: b.now.UTC(), ExpiresAt: b.now.Add(ttl).UTC(),
 	}}
-	for _, l := range granted {
-		b.book(r, l, "hold", 0, l.Quantity, t.caller.Actor)
+	event := eventHeld
+	for _, l := range d.lines {
+		b.book(r, l, "hold", event, 0, l.Quantity, t.caller.Actor)
 		b.addToCustomer(r.Customer, l.SKU, l.Quantity)
+		event = ""
 	}
 	b.made = append(b.made, r)
 	answer := r.Reservation
-	answer.Shortages = shortages
+	answer.Shortages = d.shortages
 	return answer, nil
 }
 
@@ -132,12 +131,17 @@ func (b *books) confirm(t *task, r *record) error {
 		}
 		return b.retake(t, r, sell)
 	}
+	event := eventConfirmed
 	for i, l := range r.Lines {
 		if sell[i] > 0 {
-			b.book(r, l, "confirm", -sell[i], -sell[i], t.caller.Actor)
+			b.book(r, l, "confirm", event, -sell[i], -sell[i], t.caller.Actor)
+			b.sell(r.Customer, l.SKU, sell[i])
+			event = ""
 		}
+	}
+	for i, l := range r.Lines {
 		if rest := l.Quantity - sell[i]; rest > 0 {
-			b.book(r, l, "release", 0, -rest, t.caller.Actor)
+			b.book(r, l, "release", "", 0, -rest, t.caller.Actor)
 			b.addToCustomer(r.Customer, l.SKU, -rest)
 		}
 	}
@@ -149,7 +153,7 @@ func (b *books) confirm(t *task, r *record) error {
 func (b *books) retake(t *task, r *record, sell []int64) error {
 	// While its expiry isn't booked yet, this transaction must not hold on to it: rivals for the
 	// same units would find it in their way, as this one would find theirs.
-	if r.SettledAt == nil {
+	if r.stored == Held {
 		return &reapFirstError{[]Due{{ID: r.ID, Tenant: b.tenant}}}
 	}
 	wanted := make([]Line, 0, len(sell))
@@ -157,7 +161,7 @@ func (b *books) retake(t *task, r *record, sell []int64) error {
 		if sell[i] == 0 {
 			continue
 		}
-		if s := b.shelves[place{l.SKU, l.Location}]; s == nil || !s.active {
+		if i := b.items[l.SKU]; i == nil || !i.active {
 			return &NotFoundError{Kind: ErrSKUNotFound, Name: l.SKU}
 		}
 		l.Quantity = sell[i]
@@ -166,13 +170,16 @@ func (b *books) retake(t *task, r *record, sell []int64) error {
 	if err := b.checkCustomer(r.Customer, wanted); err != nil {
 		return err
 	}
-	if shortages := b.shortages(wanted); len(shortages) > 0 {
-		b.short = append(b.short, shortages...)
-		return &ShortageError{Kind: ErrExpiredSoldOut, Shortages: shortages}
+	if d := allot(b.items, wanted, Prefer, false); len(d.shortages) > 0 {
+		b.short = append(b.short, d.shortages...)
+		return &ShortageError{Kind: ErrExpiredSoldOut, Shortages: d.shortages}
 	}
+	event := eventConfirmed
 	for _, l := range wanted {
-		b.book(r, l, "retake", -l.Quantity, 0, t.caller.Actor)
+		b.book(r, l, "retake", event, -l.Quantity, 0, t.caller.Actor)
 		b.addToCustomer(r.Customer, l.SKU, l.Quantity)
+		b.sell(r.Customer, l.SKU, l.Quantity)
+		event = ""
 	}
 	b.settle(r, Confirmed, sell)
 	return nil
@@ -185,9 +192,11 @@ func (b *books) release(t *task, r *record) error {
 	case Released, Expired:
 		return nil
 	}
+	event := eventReleased
 	for _, l := range r.Lines {
-		b.book(r, l, "release", 0, -l.Quantity, t.caller.Actor)
+		b.book(r, l, "release", event, 0, -l.Quantity, t.caller.Actor)
 		b.addToCustomer(r.Customer, l.SKU, -l.Quantity)
+		event = ""
 	}
 	b.settle(r, Released, nil)
 	return nil
@@ -210,15 +219,22 @@ func (b *books) extend(t *task, r *record) error {
 	return nil
 }
 
+// What becomes of a reservation; the ledger says it on one entry of each transition.
+const (
+	eventHeld      = "reservation.held"
+	eventConfirmed = "reservation.confirmed"
+	eventReleased  = "reservation.released"
+	eventExpired   = "reservation.expired"
+)
+
 // book changes the counters of a line's shelf and notes it.
-func (b *books) book(r *record, l Line, kind string, deltaOnHand, deltaHeld int64, actor string) {
-	p := place{l.SKU, l.Location}
-	s := b.shelves[p]
+func (b *books) book(r *record, l Line, kind, event string, deltaOnHand, deltaHeld int64, actor string) {
+	s := b.items[l.SKU].at(l.Location)
 	s.onHand += deltaOnHand
 	s.held += deltaHeld
 	s.sold -= deltaOnHand
 	b.entries = append(b.entries, entry{
-		place: p, kind: kind, deltaOnHand: deltaOnHand, deltaHeld: deltaHeld, onHand: s.onHand, held: s.held,
+		place: s.place, kind: kind, event: event, deltaOnHand: deltaOnHand, deltaHeld: deltaHeld, onHand: s.onHand, held: s.held,
 		reservation: r.ID, reference: r.Reference, actor: actor,
 	})
 }
@@ -242,53 +258,13 @@ func (b *books) touch(r *record) {
 	}
 }
 
-// shortages lists what lines want and isn't free, in the order of the places.
-func (b *books) shortages(lines []Line) []Shortage {
-	var shortages []Shortage
-	for _, l := range lines {
-		if free := b.shelves[place{l.SKU, l.Location}].free(); free < l.Quantity {
-			shortages = append(shortages, Shortage{SKU: l.SKU, Location: l.Location, Wanted: l.Quantity, Available: free})
-		}
-	}
-	slices.SortFunc(shortages, func(x, y Shortage) int {
-		return comparePlaces(place{x.SKU, x.Location}, place{y.SKU, y.Location})
-	})
-	return shortages
-}
-
-// whatIsFree cuts each line to what its shelf has, and drops those that get nothing.
-func (b *books) whatIsFree(lines []Line) []Line {
-	var granted []Line
-	for _, l := range lines {
-		wanted := l.Quantity
-		l.Wanted = &wanted
-		l.Quantity = min(wanted, b.shelves[place{l.SKU, l.Location}].free())
-		if l.Quantity > 0 {
-			granted = append(granted, l)
-		}
-	}
-	return granted
-}
-
-// withWanted says of lines that were granted in full that they were.
-func withWanted(lines []Line) []Line {
-	lines = slices.Clone(lines)
-	for i := range lines {
-		if lines[i].Wanted == nil {
-			wanted := lines[i].Quantity
-			lines[i].Wanted = &wanted
-		}
-	}
-	return lines
-}
-
 func (b *books) ttlOf(cmd *Reserve, lines []Line) time.Duration {
 	if cmd.TTL != 0 {
 		return cmd.TTL
 	}
 	var shortest time.Duration
 	for _, l := range lines {
-		if own := b.shelves[place{l.SKU, l.Location}].defaultTTL; own != nil && (shortest == 0 || *own < shortest) {
+		if own := b.items[l.SKU].defaultTTL; own != nil && (shortest == 0 || *own < shortest) {
 			shortest = *own
 		}
 	}
@@ -296,31 +272,4 @@ func (b *books) ttlOf(cmd *Reserve, lines []Line) time.Duration {
 		return DefaultTTL
 	}
 	return shortest
-}
-
-// checkCustomer refuses what would pass a SKU's limit per customer.
-func (b *books) checkCustomer(customer string, lines []Line) error {
-	wants := map[string]int64{}
-	for _, l := range lines {
-		wants[l.SKU] += l.Quantity
-	}
-	for _, l := range lines {
-		limit := b.shelves[place{l.SKU, l.Location}].maxPerCustomer
-		if limit == nil {
-			continue
-		}
-		if customer == "" {
-			return &NotFoundError{Kind: ErrCustomerRequired, Name: l.SKU}
-		}
-		if has := b.customers[customerSKU{customer, l.SKU}]; has+wants[l.SKU] > *limit {
-			return &CustomerLimitError{SKU: l.SKU, Limit: *limit, Has: has, Wanted: wants[l.SKU]}
-		}
-	}
-	return nil
-}
-
-func (b *books) addToCustomer(customer, sku string, units int64) {
-	if customer != "" {
-		b.customers[customerSKU{customer, sku}] += units
-	}
 }

@@ -19,13 +19,16 @@ var (
 	ErrCustomerLimit       = errors.New("the customer's limit for the SKU would be passed")
 	ErrExpired             = errors.New("the reservation has expired")
 	ErrExpiredSoldOut      = errors.New("the reservation has expired and its units are no longer free")
+	ErrHeld                = errors.New("the reservation is only held")
 	ErrReleased            = errors.New("the reservation was released")
 	ErrConfirmed           = errors.New("the reservation is confirmed")
 	ErrOverConfirmed       = errors.New("more than the reservation holds")
+	ErrOverReturned        = errors.New("more than was sold and hasn't come back")
 	ErrExtensionLimit      = errors.New("the hold can't be extended that far")
 	ErrBelowHeld           = errors.New("less than is held would be left")
 	ErrCountChanged        = errors.New("the stock isn't what the count expected")
 	ErrSKUInUse            = errors.New("the SKU still has stock or holds")
+	ErrLocationInUse       = errors.New("the location still has stock or holds, or is the location default")
 	ErrSettings            = errors.New("the SKU's holds don't allow these settings")
 )
 
@@ -54,7 +57,7 @@ func (e *NotFoundError) Is(target error) bool { return target == e.Kind }
 // Shortage is what was missing of one line.
 type Shortage struct {
 	SKU       string `json:"sku"`
-	Location  string `json:"location"`
+	Location  string `json:"location,omitempty" doc:"If the line named one"`
 	Wanted    int64  `json:"wanted" doc:"Units asked for"`
 	Available int64  `json:"available" doc:"Units that were free"`
 }
@@ -87,7 +90,7 @@ func (e *CustomerLimitError) Is(target error) bool { return target == ErrCustome
 
 // StateError says in which state a reservation was when it stood in the way.
 type StateError struct {
-	Kind   error // ErrExpired, ErrReleased or ErrConfirmed
+	Kind   error // ErrHeld, ErrExpired, ErrReleased or ErrConfirmed
 	ID     uuid.UUID
 	Status Status
 	Detail string // more, or ""
@@ -102,7 +105,7 @@ func (e *StateError) Error() string {
 }
 func (e *StateError) Is(target error) bool { return target == e.Kind }
 
-// AmountError gives the numbers behind [ErrOverConfirmed], [ErrBelowHeld] and
+// AmountError gives the numbers behind [ErrOverConfirmed], [ErrOverReturned], [ErrBelowHeld] and
 // [ErrCountChanged], in units.
 type AmountError struct {
 	Kind error

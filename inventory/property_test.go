@@ -20,22 +20,34 @@ func TestInvariantsUnderRandomCommands(t *testing.T) {
 	for _, sku := range skus {
 		w.receive(sku, 4)
 	}
+	w.stockAt("a", "attic", 3, "cellar", 1)
+	three := int64(3)
+	w.put(inventory.Settings{SKU: "c", MaxPerCustomer: inventory.Change[int64]{Set: true, Value: &three}})
 	type command struct {
 		kind, which int
 		lines       []inventory.Line
+		customer    string
+		allocate    inventory.Allocation
 	}
 	anyCommand := rapid.Custom(func(t *rapid.T) command {
 		return command{
-			kind:  rapid.IntRange(0, 8).Draw(t, "kind"),
-			which: rapid.IntRange(0, 20).Draw(t, "which"),
+			kind:     rapid.IntRange(0, 9).Draw(t, "kind"),
+			which:    rapid.IntRange(0, 20).Draw(t, "which"),
+			customer: rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "customer"),
+			allocate: rapid.SampledFrom([]inventory.Allocation{inventory.Prefer, inventory.Fewest, inventory.Spread}).Draw(t, "allocate"),
 			lines: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) inventory.Line {
-				return inventory.Line{SKU: rapid.SampledFrom(skus).Draw(t, "sku"), Quantity: rapid.Int64Range(1, 3).Draw(t, "quantity")}
+				l := inventory.Line{SKU: rapid.SampledFrom(skus).Draw(t, "sku"), Quantity: rapid.Int64Range(1, 3).Draw(t, "quantity")}
+				if l.SKU == "a" {
+					l.Location = rapid.SampledFrom([]string{"", "", "default", "attic", "cellar"}).Draw(t, "location")
+				}
+				return l
 			}), 1, 3).Draw(t, "lines"),
 		}
 	})
 	expected := []error{
 		inventory.ErrSoldOut, inventory.ErrExpired, inventory.ErrReleased, inventory.ErrConfirmed,
 		inventory.ErrExpiredSoldOut, inventory.ErrBelowHeld, inventory.ErrExtensionLimit, inventory.ErrOverConfirmed,
+		inventory.ErrCustomerLimit, inventory.ErrOverReturned, inventory.ErrHeld,
 	}
 
 	rapid.Check(t, func(rt *rapid.T) {
@@ -55,7 +67,7 @@ func TestInvariantsUnderRandomCommands(t *testing.T) {
 			switch {
 			case c.kind <= 2 || id == uuid.Nil:
 				var r inventory.Reservation
-				r, _, err = s.Reserve(ctx, caller, inventory.Reserve{Lines: c.lines, AllowPartial: c.kind == 2})
+				r, _, err = s.Reserve(ctx, caller, inventory.Reserve{Lines: c.lines, AllowPartial: c.kind == 2, Customer: c.customer, Allocate: c.allocate})
 				if err == nil {
 					mu.Lock()
 					made = append(made, r.ID)
@@ -72,7 +84,9 @@ func TestInvariantsUnderRandomCommands(t *testing.T) {
 			case c.kind == 7:
 				_, _, err = s.Extend(ctx, caller, inventory.Extension{ID: id, TTL: time.Minute})
 			case c.kind == 8:
-				_, _, err = s.Adjust(ctx, caller, inventory.Adjustment{SKU: c.lines[0].SKU, Delta: c.lines[0].Quantity - 2 | 1, Reason: "r"})
+				_, _, err = s.Adjust(ctx, caller, inventory.Adjustment{SKU: c.lines[0].SKU, Location: c.lines[0].Location, Delta: c.lines[0].Quantity - 2 | 1, Reason: "r"})
+			case c.kind == 9:
+				_, _, err = s.Return(ctx, caller, inventory.Return{ID: id, Lines: c.lines[:1], Restock: c.which%2 == 0, Reason: "r"})
 			}
 			for _, e := range expected {
 				if errors.Is(err, e) {
@@ -94,6 +108,17 @@ func TestInvariantsUnderRandomCommands(t *testing.T) {
 		}
 		actors.Wait()
 		w.checkInvariants()
+		var most int64
+		w.db.Scan(t, `SELECT coalesce(max(units), 0) FROM (
+			SELECT customer, sum(quantity) AS units FROM (
+				SELECT customer, quantity FROM inventory.reservations, unnest(line_skus, line_quantities) AS l(sku, quantity)
+				 WHERE sku = 'c' AND status = 'held' AND expires_at > clock_timestamp()
+				UNION ALL
+				SELECT customer, confirmed - coalesce(returned, 0) FROM inventory.reservation_history, unnest(line_skus, line_confirmed, line_returned) AS l(sku, confirmed, returned)
+				 WHERE sku = 'c' AND status = 'confirmed') all_of GROUP BY customer) per_customer`, nil, &most)
+		if most > three {
+			t.Errorf("a customer has %d units, and the limit is %d", most, three)
+		}
 		if t.Failed() {
 			rt.FailNow()
 		}

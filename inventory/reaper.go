@@ -18,7 +18,7 @@ import (
 type Due struct {
 	ID     uuid.UUID
 	Tenant string
-	places []place
+	skus   []string
 }
 
 // selectDueSQL claims: a row that one transaction has chosen can't be chosen by another
@@ -26,7 +26,7 @@ type Due struct {
 // share the work instead of queueing for it. The clock is read in a subquery, since as a
 // volatile function it couldn't be looked up in reservations_due_idx.
 const selectDueSQL = `
-SELECT id, tenant, line_skus, line_locations
+SELECT id, tenant, line_skus
   FROM inventory.reservations
  WHERE status = 'held' AND expires_at <= (SELECT clock_timestamp()) AND reap_after <= clock_timestamp()
  ORDER BY expires_at
@@ -40,19 +40,9 @@ func SelectDueReservations(ctx context.Context, tx pgx.Tx, limit int) ([]Due, er
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, scanDue)
-}
-
-func scanDue(row pgx.CollectableRow) (Due, error) {
-	var d Due
-	var skus, locations []string
-	if err := row.Scan(&d.ID, &d.Tenant, &skus, &locations); err != nil {
-		return Due{}, err
-	}
-	for i := range skus {
-		d.places = append(d.places, place{skus[i], locations[i]})
-	}
-	return d, nil
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d Due, err error) {
+		return d, row.Scan(&d.ID, &d.Tenant, &d.skus)
+	})
 }
 
 // reapBatch bounds one reaping transaction, and so how long it holds stock rows.
@@ -100,7 +90,7 @@ func (s *Store) reapEach(ctx context.Context, due []Due) (reaped int, err error)
 			}
 			slog.Error("an expired reservation can't be given back; run: holdfast inventory verify", "reservation", d.ID, "tenant", d.Tenant, "error", err)
 			if _, err := s.pool.Exec(ctx, `UPDATE inventory.reservations SET reap_after = clock_timestamp() + interval '1 minute'
-				WHERE id = $1 AND status = 'held'`, d.ID); err != nil {
+				WHERE tenant = $1 AND id = $2 AND status = 'held'`, d.Tenant, d.ID); err != nil {
 				return reaped, err
 			}
 		}
@@ -116,7 +106,7 @@ func (s *Store) reapAlone(ctx context.Context, d Due) (reaped int, err error) {
 			reaped = 0
 			return err
 		}
-		reaped, err = giveBack(ctx, tx, []Due{{ID: r.ID, Tenant: d.Tenant, places: placesOf(r.Lines)}})
+		reaped, err = giveBack(ctx, tx, []Due{{ID: r.ID, Tenant: d.Tenant, skus: skusOf(r.Lines)}})
 		return err
 	})
 	return reaped, err
@@ -131,19 +121,27 @@ func giveBack(ctx context.Context, tx pgx.Tx, due []Due) (int, error) {
 	reaped := 0
 	for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
 		var ids []uuid.UUID
-		var places []place
+		var skus []string
 		for _, d := range byTenant[tenant] {
 			ids = append(ids, d.ID)
-			places = append(places, d.places...)
+			skus = append(skus, d.skus...)
 		}
-		if _, err := lockStock(ctx, tx, tenant, places); err != nil {
+		if _, err := lockStock(ctx, tx, tenant, skus); err != nil {
 			return 0, err
 		}
-		n, err := expire(ctx, tx, ids)
+		n, err := expire(ctx, tx, tenant, ids)
 		if err != nil {
 			return 0, fmt.Errorf("give back %d expired reservations of %s: %w", len(ids), tenant, err)
 		}
 		reaped += n
 	}
 	return reaped, nil
+}
+
+func skusOf(lines []Line) []string {
+	skus := make([]string, len(lines))
+	for i, l := range lines {
+		skus[i] = l.SKU
+	}
+	return skus
 }

@@ -3,12 +3,11 @@ package inventory
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
+	"holdfast/internal/pg"
 )
 
 // Bounds of a reservation.
@@ -22,11 +21,12 @@ const (
 
 // Reserve is a command to hold units.
 type Reserve struct {
-	Lines        []Line        // SKU, Location ("": default) and Quantity; lines of the same SKU and location add up
+	Lines        []Line        // SKU, Location ("": as Allocate says) and Quantity; lines of the same SKU and location add up
 	TTL          time.Duration // 0: the shortest default of the SKUs, or [DefaultTTL]
 	Customer     string
 	Reference    string
-	AllowPartial bool // hold what is free if it is less
+	AllowPartial bool       // hold what is free if it is less
+	Allocate     Allocation // "": [Prefer]
 }
 
 // Reserve holds units, all lines or none, for the ttl counted on the database's clock. With
@@ -38,24 +38,13 @@ func (s *Store) Reserve(ctx context.Context, c Caller, cmd Reserve) (Reservation
 	if err != nil {
 		return Reservation{}, false, err
 	}
-	id, err := uuid.NewV7()
+	id, err := pg.NewID(s.Now())
 	if err != nil {
 		return Reservation{}, false, err
 	}
 	cmd.Lines = lines
 	return s.submit(&task{ctx: ctx, caller: c, reserve: &cmd, newID: id})
 }
-
-// customerUnitsSQL counts what customers hold or have bought of some SKUs. Under the lock of
-// their stock rows it can't grow.
-const customerUnitsSQL = `
-SELECT w.customer, w.sku, sum(coalesce(l.confirmed, l.quantity))::bigint
-  FROM (SELECT DISTINCT customer, sku FROM unnest($2::text[], $3::text[]) AS w(customer, sku)) w
-  JOIN inventory.reservations r ON r.tenant = $1 AND r.customer = w.customer
- CROSS JOIN LATERAL unnest(r.line_skus, r.line_quantities, r.line_confirmed) AS l(sku, quantity, confirmed)
- WHERE l.sku = w.sku
-   AND (r.status = 'confirmed' OR r.status = 'held' AND r.expires_at > clock_timestamp())
- GROUP BY w.customer, w.sku`
 
 func checkReserve(cmd Reserve) ([]Line, error) {
 	if cmd.TTL != 0 {
@@ -69,11 +58,16 @@ func checkReserve(cmd Reserve) ([]Line, error) {
 	if err := checkText("reference", cmd.Reference, 255); err != nil {
 		return nil, err
 	}
+	switch cmd.Allocate {
+	case "", Prefer, Fewest, Spread:
+	default:
+		return nil, invalid("allocate", "must be prefer, fewest or spread")
+	}
 	return mergeLines(cmd.Lines)
 }
 
-// mergeLines checks lines and adds up those of the same SKU and location, in the order of
-// their first mention.
+// mergeLines checks lines and adds up those of the same SKU and location, or of the same SKU and
+// none, in the order of their first mention.
 func mergeLines(lines []Line) ([]Line, error) {
 	if len(lines) == 0 {
 		return nil, invalid("lines", "must have at least one line")
@@ -84,14 +78,13 @@ func mergeLines(lines []Line) ([]Line, error) {
 	var merged []Line
 	for i, l := range lines {
 		at := fmt.Sprintf("lines[%d].", i)
-		if l.Location == "" {
-			l.Location = DefaultLocation
-		}
 		if err := checkSKU(at+"sku", l.SKU); err != nil {
 			return nil, err
 		}
-		if err := checkSKU(at+"location", l.Location); err != nil {
-			return nil, err
+		if l.Location != "" {
+			if err := checkSKU(at+"location", l.Location); err != nil {
+				return nil, err
+			}
 		}
 		if l.Quantity < 1 || l.Quantity > MaxUnits {
 			return nil, invalid(at+"quantity", "must be from 1 to %d, not %d", MaxUnits, l.Quantity)
@@ -108,16 +101,26 @@ func mergeLines(lines []Line) ([]Line, error) {
 	return merged, nil
 }
 
-var skuPattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
-
 // skuReason says what a SKU or a location may be called.
 const skuReason = "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -"
 
 func checkSKU(field, sku string) error {
-	if !skuPattern.MatchString(sku) {
+	if !isName(sku) {
 		return invalid(field, skuReason)
 	}
 	return nil
+}
+
+// isName reports whether a SKU or a location may be called so.
+func isName(name string) bool {
+	for _, c := range []byte(name) {
+		switch {
+		case 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '.', c == '_', c == ':', c == '-':
+		default:
+			return false
+		}
+	}
+	return len(name) >= 1 && len(name) <= 128
 }
 
 func checkTTL(field string, ttl time.Duration) error {

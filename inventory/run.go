@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	reapEvery  = time.Second // the ledger entry of an expiry comes within 5 s
-	clearEvery = time.Minute
+	reapEvery = time.Second // the ledger entry of an expiry comes within 5 s
+	moveEvery = time.Minute
+	dropEvery = time.Hour
 )
 
 // Run does what a replica does beside answering, until ctx ends: it gives expired
-// reservations back, clears idempotency keys that have had their day, and keeps the clock.
+// reservations back, drops what has been kept long enough, and keeps the clock.
 // Every replica runs it.
 func (s *Store) Run(ctx context.Context, log *slog.Logger, metrics prometheus.Registerer) error {
 	expired := prometheus.NewCounter(prometheus.CounterOpts{
@@ -37,8 +38,24 @@ func (s *Store) Run(ctx context.Context, log *slog.Logger, metrics prometheus.Re
 		})
 	})
 	all.Go(func() error {
-		return loop.Run(ctx, loop.Config{Name: "clear idempotency keys", Every: clearEvery, Log: log}, func(ctx context.Context) (bool, error) {
-			return idempotency.Clear(ctx, s.pool, schemaName)
+		return loop.Run(ctx, loop.Config{Name: "history", Every: dropEvery, Log: log}, func(ctx context.Context) (bool, error) {
+			if err := EnsurePartitions(ctx, s.pool); err != nil {
+				return false, err
+			}
+			if err := idempotency.Clear(ctx, s.pool, schemaName); err != nil {
+				return false, err
+			}
+			dropped, err := DropHistory(ctx, s.pool, s.keep)
+			if dropped > 0 {
+				log.Info("dropped months of the history", "months", dropped, "keep", s.keep)
+			}
+			return false, err
+		})
+	})
+	all.Go(func() error {
+		return loop.Run(ctx, loop.Config{Name: "move finished reservations", Every: moveEvery, Log: log}, func(ctx context.Context) (bool, error) {
+			moved, err := moveFinished(ctx, s.pool, "", nil)
+			return moved > 0, err
 		})
 	})
 	return all.Wait()

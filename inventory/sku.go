@@ -111,20 +111,20 @@ func (s *Store) PutSKU(ctx context.Context, c Caller, cmd Settings) (sku SKU, cr
 	if err := cmd.check(); err != nil {
 		return SKU{}, false, err
 	}
-	home := place{cmd.SKU, DefaultLocation}
-	take := taking{tenant: c.Tenant, also: []place{home}}
+	take := taking{tenant: c.Tenant, also: []string{cmd.SKU}}
 	sku, _, err = command(ctx, s, c, func(tx pgx.Tx) (SKU, error) {
 		if _, err := tx.Exec(ctx, ensureSKUSQL, c.Tenant, cmd.SKU, DefaultLocation); err != nil {
 			return SKU{}, err
 		}
-		shelves, err := take.lock(ctx, tx)
+		items, err := take.lock(ctx, tx)
 		if err == nil && cmd.BackorderLimit.Set {
-			shelves, err = take.giveBackAllExpired(ctx, tx, cmd.SKU) // they no longer count
+			items, err = take.giveBackAllExpired(ctx, tx, cmd.SKU) // they no longer count
 		}
 		if err != nil {
 			return SKU{}, err
 		}
-		created = !shelves[home].active
+		before := items[cmd.SKU]
+		created = !before.active
 		var ttl *float64
 		if cmd.DefaultTTL.Value != nil {
 			seconds := cmd.DefaultTTL.Value.Seconds()
@@ -135,6 +135,9 @@ func (s *Store) PutSKU(ctx context.Context, c Caller, cmd Settings) (sku SKU, cr
 			cmd.BackorderLimit.Set, cmd.BackorderLimit.Value)
 		if pg.Constraint(err) == "stock_held_within_on_hand" {
 			return SKU{}, ErrSettings
+		}
+		if err == nil && before.maxPerCustomer == nil && cmd.MaxPerCustomer.Value != nil {
+			_, err = tx.Exec(ctx, countBoughtSQL, c.Tenant, cmd.SKU)
 		}
 		if err == nil {
 			err = s.clock.InTime(ctx, tx, c.Deadline)
@@ -153,7 +156,7 @@ func (s *Store) PutSKU(ctx context.Context, c Caller, cmd Settings) (sku SKU, cr
 // One text for one SKU and another for a list: a prepared statement that served both would
 // get a plan that suits neither.
 const skusSQL = `
-SELECT k.sku, k.name, k.default_ttl, k.created_at, k.updated_at, s.location, s.max_per_customer, s.safety_stock, s.backorder_limit,
+SELECT k.sku, k.name, k.default_ttl, k.created_at, k.updated_at, s.location, s.active, s.max_per_customer, s.safety_stock, s.backorder_limit,
        s.on_hand, greatest(s.held - coalesce(overdue.units, 0), 0), s.sold, s.written_off, s.received
   FROM (SELECT * FROM inventory.skus WHERE tenant = $1 AND deleted_at IS NULL AND sku %s $2 ORDER BY sku LIMIT $3) k
   JOIN inventory.stock s USING (tenant, sku)
@@ -165,7 +168,7 @@ SELECT k.sku, k.name, k.default_ttl, k.created_at, k.updated_at, s.location, s.m
  ORDER BY k.sku, s.location`
 
 // readSKUs reads those that compare with the given one as the operator says.
-func readSKUs(ctx context.Context, db querier, tenant, operator, sku string, limit int) ([]SKU, error) {
+func readSKUs(ctx context.Context, db executor, tenant, operator, sku string, limit int) ([]SKU, error) {
 	rows, err := db.Query(ctx, fmt.Sprintf(skusSQL, operator), tenant, sku, limit)
 	if err != nil {
 		return nil, err
@@ -175,34 +178,42 @@ func readSKUs(ctx context.Context, db querier, tenant, operator, sku string, lim
 	var here Stock
 	var safety, backorder, sold, writtenOff, received int64
 	var limitPerCustomer *int64
+	var open bool // its location is still there
 	_, err = pgx.ForEachRow(rows, []any{
-		&k.SKU, &k.Name, &k.DefaultTTL, &k.CreatedAt, &k.UpdatedAt, &here.Location,
+		&k.SKU, &k.Name, &k.DefaultTTL, &k.CreatedAt, &k.UpdatedAt, &here.Location, &open,
 		&limitPerCustomer, &safety, &backorder, &here.OnHand, &here.Held, &sold, &writtenOff, &received,
 	}, func() error {
 		if len(skus) == 0 || skus[len(skus)-1].SKU != k.SKU {
 			k.CreatedAt, k.UpdatedAt = k.CreatedAt.UTC(), k.UpdatedAt.UTC()
 			skus = append(skus, k)
 		}
-		// A location's part keeps its share of the settings, so the SKU's are the sums.
 		total := &skus[len(skus)-1]
-		here.Available = max(0, here.OnHand+backorder-here.Held-safety)
-		total.Locations = append(total.Locations, here)
-		total.MaxPerCustomer = limitPerCustomer
-		total.SafetyStock += safety
-		total.BackorderLimit += backorder
+		if here.Location == DefaultLocation {
+			total.MaxPerCustomer, total.SafetyStock, total.BackorderLimit = limitPerCustomer, safety, backorder
+		}
+		here.Available = max(0, here.OnHand+backorder-here.Held) // see below
+		if open {
+			total.Locations = append(total.Locations, here)
+		}
 		total.OnHand += here.OnHand
 		total.Held += here.Held
-		total.Available += here.Available
 		total.Sold += sold
 		total.WrittenOff += writtenOff
 		total.Received += received
 		return nil
 	})
+	for i := range skus {
+		total := &skus[i]
+		total.Available = max(0, total.OnHand+total.BackorderLimit-total.Held-total.SafetyStock)
+		for n := range total.Locations { // none offers more than the SKU as a whole
+			total.Locations[n].Available = min(total.Locations[n].Available, total.Available)
+		}
+	}
 	return skus, err
 }
 
-func skuByID(ctx context.Context, db querier, tenant, sku string) (SKU, error) {
-	if !skuPattern.MatchString(sku) {
+func skuByID(ctx context.Context, db executor, tenant, sku string) (SKU, error) {
+	if !isName(sku) {
 		return SKU{}, &NotFoundError{Kind: ErrSKUNotFound, Name: sku}
 	}
 	skus, err := readSKUs(ctx, db, tenant, "=", sku, 1)
@@ -228,17 +239,18 @@ func (s *Store) ListSKUs(ctx context.Context, tenant, after string, limit int) (
 // DeleteSKU deletes a SKU that has no stock and no holds; its past stays readable. It fails with
 // [ErrSKUNotFound] or [ErrSKUInUse].
 func (s *Store) DeleteSKU(ctx context.Context, c Caller, sku string) error {
-	if !skuPattern.MatchString(sku) {
+	if !isName(sku) {
 		return &NotFoundError{Kind: ErrSKUNotFound, Name: sku}
 	}
-	take := taking{tenant: c.Tenant, wanted: map[place]int64{{sku, DefaultLocation}: 0}}
+	take := taking{tenant: c.Tenant, skus: []string{sku}}
 	_, _, err := command(ctx, s, c, func(tx pgx.Tx) (struct{}, error) {
 		var none struct{}
 		if _, err := take.giveBackAllExpired(ctx, tx, sku); err != nil {
 			return none, err
 		}
 		tag, err := tx.Exec(ctx, `UPDATE inventory.stock SET active = false
-			WHERE tenant = $1 AND sku = $2 AND active AND on_hand = 0 AND held = 0`, c.Tenant, sku)
+			WHERE tenant = $1 AND sku = $2 AND active AND NOT EXISTS (
+				SELECT 1 FROM inventory.stock s WHERE s.tenant = $1 AND s.sku = $2 AND (s.on_hand <> 0 OR s.held <> 0))`, c.Tenant, sku)
 		if err != nil {
 			return none, err
 		}
@@ -263,7 +275,7 @@ func (s *Store) Seed(ctx context.Context, c Caller, sku, name string, units int6
 	if err != nil {
 		return err
 	}
-	take := taking{tenant: c.Tenant, wanted: map[place]int64{{sku, DefaultLocation}: 0}}
+	take := taking{tenant: c.Tenant, skus: []string{sku}}
 	_, _, err = command(ctx, s, c, func(tx pgx.Tx) (none struct{}, err error) {
 		if _, err := take.lock(ctx, tx); err != nil {
 			return none, err

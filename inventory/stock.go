@@ -1,116 +1,182 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"holdfast/internal/pg"
 )
 
-// DefaultLocation is where stock is kept when nobody says otherwise.
+// DefaultLocation is where stock is kept when nobody says otherwise. Its stock row carries the
+// SKU's settings too, and what is on backorder is held there.
 const DefaultLocation = "default"
 
 // place is one stock row: a SKU at a location.
 type place struct{ sku, location string }
 
-func comparePlaces(a, b place) int {
-	if c := strings.Compare(a.sku, b.sku); c != 0 {
-		return c
-	}
-	return strings.Compare(a.location, b.location)
-}
-
-// shelf is a stock row as it stands under the lock.
-type shelf struct {
+// item is a SKU as it stands under the lock of its stock rows.
+type item struct {
 	active                      bool
-	onHand, held, sold          int64
 	safetyStock, backorderLimit int64
 	maxPerCustomer              *int64
 	defaultTTL                  *time.Duration
+	waiting                     int64    // places in its waiting list
+	shelves                     []*shelf // in the order in which they are preferred
 }
 
-// free is what may still be held.
-func (s shelf) free() int64 { return max(0, s.onHand+s.backorderLimit-s.held-s.safetyStock) }
+// shelf is one stock row.
+type shelf struct {
+	place
+	rank               int32
+	active             bool  // false once its location or its SKU is deleted
+	backorder          int64 // units that may be held here beyond what is on hand
+	onHand, held, sold int64
+	before             struct{ onHand, held, sold int64 } // as locked
+}
 
-// lockStockSQL locks stock rows in the one order that every transaction keeps, so that
-// carts of the same things in opposite orders queue instead of deadlocking. Whoever
-// waited sees the row as its rival left it.
+func (s *shelf) free() int64 { return max(0, s.onHand+s.backorder-s.held) }
+
+func (s *shelf) changed() bool {
+	return s.onHand != s.before.onHand || s.held != s.before.held || s.sold != s.before.sold
+}
+
+// free is what may still be held of the SKU, over all its locations.
+func (i *item) free() int64 {
+	free := i.backorderLimit - i.safetyStock
+	for _, s := range i.shelves {
+		free += s.onHand - s.held
+	}
+	return max(0, free)
+}
+
+// at finds a location's shelf; nil if the SKU never was there.
+func (i *item) at(location string) *shelf {
+	for _, s := range i.shelves {
+		if s.location == location {
+			return s
+		}
+	}
+	return nil
+}
+
+// isAt reports whether the SKU is kept at a location.
+func (i *item) isAt(location string) bool {
+	s := i.at(location)
+	return s != nil && s.active
+}
+
+// executor is a connection, a transaction or a pipeline.
+type executor interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// lockStockSQL locks the stock rows of some SKUs in the one order that every transaction keeps, so that
+// carts of the same things in opposite orders queue instead of deadlocking. Whoever waited sees the row
+// as its rival left it.
 const lockStockSQL = `
-SELECT s.sku, s.location, s.active, s.on_hand, s.held, s.sold, s.safety_stock, s.backorder_limit, s.max_per_customer, k.default_ttl
-  FROM inventory.stock s JOIN inventory.skus k USING (tenant, sku)
- WHERE s.tenant = $1 AND (s.sku, s.location) IN (SELECT * FROM unnest($2::text[], $3::text[]))
+SELECT s.sku, s.location, coalesce(l.rank, 0), s.active, s.on_hand, s.held, s.sold, s.safety_stock, s.backorder_limit, s.max_per_customer,
+       k.default_ttl, s.waiting
+  FROM inventory.stock s JOIN inventory.skus k USING (tenant, sku) LEFT JOIN inventory.locations l USING (tenant, location)
+ WHERE s.tenant = $1 AND s.sku = ANY($2::text[]%s)
  ORDER BY s.sku, s.location
    FOR UPDATE OF s`
 
-// queueLockStock locks the stock rows of some places with the other statements of a batch, and
-// reads those that there are.
-func queueLockStock(batch *pgx.Batch, tenant string, places []place, shelves map[place]shelf) {
-	skus, locations := make([]string, len(places)), make([]string, len(places))
-	for i, p := range places {
-		skus[i], locations[i] = p.sku, p.location
+var (
+	lockStockOfSQL = fmt.Sprintf(lockStockSQL, "")
+	// lockStockOfHoldsSQL locks those that some holds are about too. The holds are locked already.
+	lockStockOfHoldsSQL = fmt.Sprintf(lockStockSQL, ` || ARRAY(
+		SELECT unnest(r.line_skus) FROM unnest($3::uuid[]) AS h(id) JOIN inventory.reservations r ON r.tenant = $1 AND r.id = h.id)`)
+)
+
+// queueLockStock locks the stock rows of some SKUs and holds with the other statements of a
+// batch, and reads those that there are into items.
+func queueLockStock(batch *pgx.Batch, tenant string, skus []string, holds []uuid.UUID, items map[string]*item) {
+	var query *pgx.QueuedQuery
+	if len(holds) == 0 {
+		query = batch.Queue(lockStockOfSQL, tenant, skus)
+	} else {
+		query = batch.Queue(lockStockOfHoldsSQL, tenant, skus, holds)
 	}
-	batch.Queue(lockStockSQL, tenant, skus, locations).Query(func(rows pgx.Rows) error {
+	query.Query(func(rows pgx.Rows) error {
+		var last *item
+		var lastSKU string
 		for rows.Next() {
-			var p place
 			var s shelf
-			err := rows.Scan(&p.sku, &p.location, &s.active, &s.onHand, &s.held, &s.sold, &s.safetyStock, &s.backorderLimit, &s.maxPerCustomer, &s.defaultTTL)
+			var of item
+			err := rows.Scan(&s.sku, &s.location, &s.rank, &s.active, &s.onHand, &s.held, &s.sold, &of.safetyStock, &s.backorder,
+				&of.maxPerCustomer, &of.defaultTTL, &of.waiting)
 			if err != nil {
 				return err
 			}
-			shelves[p] = s
+			s.before.onHand, s.before.held, s.before.sold = s.onHand, s.held, s.sold
+			if last == nil || lastSKU != s.sku {
+				last, lastSKU = &item{}, s.sku
+				items[s.sku] = last
+			}
+			if s.location == DefaultLocation {
+				of.active, of.backorderLimit, of.shelves = s.active, s.backorder, last.shelves
+				*last = of
+			}
+			last.shelves = append(last.shelves, &s)
 		}
 		return rows.Err()
 	})
 }
 
-func lockStock(ctx context.Context, tx pgx.Tx, tenant string, places []place) (map[place]shelf, error) {
+// preferred orders shelves by the rank of their locations.
+func preferred(a, b *shelf) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), strings.Compare(a.location, b.location))
+}
+
+func inPreference(items map[string]*item) {
+	for _, i := range items {
+		if len(i.shelves) > 1 {
+			slices.SortFunc(i.shelves, preferred)
+		}
+	}
+}
+
+func lockStock(ctx context.Context, tx executor, tenant string, skus []string) (map[string]*item, error) {
 	var batch pgx.Batch
-	shelves := make(map[place]shelf, len(places))
-	queueLockStock(&batch, tenant, places, shelves)
-	return shelves, tx.SendBatch(ctx, &batch).Close()
+	items := make(map[string]*item, len(skus))
+	queueLockStock(&batch, tenant, skus, nil, items)
+	err := tx.SendBatch(ctx, &batch).Close()
+	inPreference(items)
+	return items, err
 }
 
 // taking is a transaction that needs free stock. Its fields outlive a repetition of the
 // transaction, which may have to lock more than the first try knew of.
 type taking struct {
 	tenant string
-	wanted map[place]int64
-	also   []place // of expired reservations that hold something wanted
+	skus   []string
+	also   []string // SKUs of expired reservations that hold something wanted
 }
 
-// lock locks what is wanted, and what giving back expired holds of it touches.
-func (t *taking) lock(ctx context.Context, tx pgx.Tx) (map[place]shelf, error) {
-	places := slices.Clone(t.also)
-	for p := range t.wanted {
-		places = append(places, p)
-	}
-	shelves, err := lockStock(ctx, tx, t.tenant, places)
+// lock locks what is wanted, and what giving back expired holds of it touches. It fails with
+// [ErrSKUNotFound] unless the SKUs that are wanted are there.
+func (t *taking) lock(ctx context.Context, tx executor) (map[string]*item, error) {
+	items, err := lockStock(ctx, tx, t.tenant, slices.Concat(t.skus, t.also))
 	if err != nil {
 		return nil, err
 	}
-	for p := range t.wanted {
-		if s, ok := shelves[p]; !ok || !s.active {
-			return nil, t.missing(ctx, tx, p)
+	for _, sku := range t.skus {
+		if i := items[sku]; i == nil || !i.active {
+			return nil, &NotFoundError{Kind: ErrSKUNotFound, Name: sku}
 		}
 	}
-	return shelves, nil
-}
-
-func (t *taking) missing(ctx context.Context, tx pgx.Tx, p place) error {
-	var known bool
-	err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM inventory.stock WHERE tenant = $1 AND sku = $2 AND active)`, t.tenant, p.sku).Scan(&known)
-	switch {
-	case err != nil:
-		return err
-	case known:
-		return &NotFoundError{Kind: ErrLocationNotFound, Name: p.location}
-	}
-	return &NotFoundError{Kind: ErrSKUNotFound, Name: p.sku}
+	return items, nil
 }
 
 // giveBackBatch bounds the expired holds that are given back in one statement.
@@ -119,39 +185,28 @@ const giveBackBatch = 1000
 // overdueSQL reads, without locks, the overdue holds on some SKUs. Under the lock of those
 // SKUs' stock rows none of them can change: each way out of held needs that lock.
 const overdueSQL = `
-SELECT id, line_skus, line_locations FROM inventory.reservations
+SELECT id, line_skus FROM inventory.reservations
  WHERE status = 'held' AND expires_at <= (SELECT clock_timestamp()) AND reap_after <= clock_timestamp() AND tenant = $1 AND line_skus && $2
  ORDER BY expires_at LIMIT $3`
 
 // giveBackExpired gives back the oldest expired holds on what is short and says whether there
 // were any. A hold whose row another transaction has (a reaper, or a release, that waits for
 // this one's stock lock) is neither waited for nor passed over: the transaction is repeated.
-func (t *taking) giveBackExpired(ctx context.Context, tx pgx.Tx, shelves map[place]shelf, shortages []Shortage) (bool, error) {
-	skus := make([]string, len(shortages))
-	for i, s := range shortages {
-		skus[i] = s.SKU
-	}
-	slices.Sort(skus) // a sold-out SKU is wanted by many commands of a batch
-	skus = slices.Compact(skus)
-	rows, err := tx.Query(ctx, overdueSQL, t.tenant, skus, giveBackBatch)
+func (t *taking) giveBackExpired(ctx context.Context, tx executor, items map[string]*item, short []string) (bool, error) {
+	rows, err := tx.Query(ctx, overdueSQL, t.tenant, short, giveBackBatch)
 	if err != nil {
 		return false, err
 	}
 	var ids []uuid.UUID
 	var id uuid.UUID
-	var lineSKUs, lineLocations []string
-	known := map[place]bool{}
-	for _, p := range t.also {
-		known[p] = true
-	}
+	var lineSKUs []string
 	unlocked := false
-	_, err = pgx.ForEachRow(rows, []any{&id, &lineSKUs, &lineLocations}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &lineSKUs}, func() error {
 		ids = append(ids, id)
-		for i := range lineSKUs {
-			p := place{lineSKUs[i], lineLocations[i]}
-			if _, locked := shelves[p]; !locked && !known[p] {
-				known[p], unlocked = true, true
-				t.also = append(t.also, p)
+		for _, sku := range lineSKUs {
+			if items[sku] == nil && !slices.Contains(t.also, sku) {
+				unlocked = true
+				t.also = append(t.also, sku)
 			}
 		}
 		return nil
@@ -162,14 +217,14 @@ func (t *taking) giveBackExpired(ctx context.Context, tx pgx.Tx, shelves map[pla
 	if unlocked {
 		return false, pg.ErrRepeat // from the start, with those locked too, in order
 	}
-	locked, err := lockFree(ctx, tx, ids)
+	locked, err := lockFree(ctx, tx, t.tenant, ids)
 	if err != nil {
 		return false, err
 	}
 	if len(locked) < len(ids) {
 		return false, pg.ErrRepeat
 	}
-	_, err = expire(ctx, tx, locked)
+	_, err = expire(ctx, tx, t.tenant, locked)
 	if pg.Constraint(err) != "" { // one of them can't be, and must not spoil the rest
 		first := &reapFirstError{}
 		for _, id := range locked {
@@ -181,21 +236,21 @@ func (t *taking) giveBackExpired(ctx context.Context, tx pgx.Tx, shelves map[pla
 }
 
 // giveBackAllExpired gives back every expired hold on a SKU, and reads its shelves again.
-func (t *taking) giveBackAllExpired(ctx context.Context, tx pgx.Tx, sku string) (map[place]shelf, error) {
+func (t *taking) giveBackAllExpired(ctx context.Context, tx executor, sku string) (map[string]*item, error) {
 	for {
-		shelves, err := t.lock(ctx, tx)
+		items, err := t.lock(ctx, tx)
 		if err != nil {
 			return nil, err
 		}
-		if some, err := t.giveBackExpired(ctx, tx, shelves, []Shortage{{SKU: sku}}); err != nil || !some {
-			return shelves, err
+		if some, err := t.giveBackExpired(ctx, tx, items, []string{sku}); err != nil || !some {
+			return items, err
 		}
 	}
 }
 
-// lockFree locks those of the reservations that nobody else has locked and that are still held.
-func lockFree(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uuid.UUID, error) {
-	rows, err := tx.Query(ctx, `SELECT id FROM inventory.reservations WHERE id = ANY($1) AND status = 'held' FOR UPDATE SKIP LOCKED`, ids)
+// lockFree locks those of the holds that nobody else has locked.
+func lockFree(ctx context.Context, tx executor, tenant string, ids []uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := tx.Query(ctx, `SELECT id FROM inventory.reservations WHERE tenant = $1 AND id = ANY($2) AND status = 'held' FOR UPDATE SKIP LOCKED`, tenant, ids)
 	if err != nil {
 		return nil, err
 	}

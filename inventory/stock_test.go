@@ -218,7 +218,7 @@ func TestListReservations(t *testing.T) {
 	ann.Customer, ann.Reference = "ann", "order-1"
 	a, b, c := w.hold(ann), w.hold(one("plate", 1)), w.hold(one("mug", 2))
 	w.expire(c)
-	list := func(f inventory.ReservationFilter, before uuid.UUID, limit int) (ids []uuid.UUID) {
+	list := func(f inventory.ReservationFilter, before inventory.Position, limit int) (ids []uuid.UUID) {
 		t.Helper()
 		got, err := w.store().ListReservations(t.Context(), tenant, f, before, limit)
 		if err != nil {
@@ -232,14 +232,14 @@ func TestListReservations(t *testing.T) {
 	for name, c := range map[string]struct {
 		got, want []uuid.UUID
 	}{
-		"all":       {list(inventory.ReservationFilter{}, uuid.Nil, 10), []uuid.UUID{c.ID, b.ID, a.ID}},
-		"paged":     {list(inventory.ReservationFilter{}, b.ID, 10), []uuid.UUID{a.ID}},
-		"limit":     {list(inventory.ReservationFilter{}, uuid.Nil, 1), []uuid.UUID{c.ID}},
-		"sku":       {list(inventory.ReservationFilter{SKU: "mug"}, uuid.Nil, 10), []uuid.UUID{c.ID, a.ID}},
-		"held":      {list(inventory.ReservationFilter{Status: inventory.Held}, uuid.Nil, 10), []uuid.UUID{b.ID, a.ID}},
-		"expired":   {list(inventory.ReservationFilter{Status: inventory.Expired}, uuid.Nil, 10), []uuid.UUID{c.ID}},
-		"customer":  {list(inventory.ReservationFilter{Customer: "ann"}, uuid.Nil, 10), []uuid.UUID{a.ID}},
-		"reference": {list(inventory.ReservationFilter{Reference: "order-1", SKU: "plate"}, uuid.Nil, 10), nil},
+		"all":       {list(inventory.ReservationFilter{}, inventory.Position{}, 10), []uuid.UUID{c.ID, b.ID, a.ID}},
+		"paged":     {list(inventory.ReservationFilter{}, b.Position(), 10), []uuid.UUID{a.ID}},
+		"limit":     {list(inventory.ReservationFilter{}, inventory.Position{}, 1), []uuid.UUID{c.ID}},
+		"sku":       {list(inventory.ReservationFilter{SKU: "mug"}, inventory.Position{}, 10), []uuid.UUID{c.ID, a.ID}},
+		"held":      {list(inventory.ReservationFilter{Status: inventory.Held}, inventory.Position{}, 10), []uuid.UUID{b.ID, a.ID}},
+		"expired":   {list(inventory.ReservationFilter{Status: inventory.Expired}, inventory.Position{}, 10), []uuid.UUID{c.ID}},
+		"customer":  {list(inventory.ReservationFilter{Customer: "ann"}, inventory.Position{}, 10), []uuid.UUID{a.ID}},
+		"reference": {list(inventory.ReservationFilter{Reference: "order-1", SKU: "plate"}, inventory.Position{}, 10), nil},
 	} {
 		if len(c.got) != len(c.want) {
 			t.Errorf("%s: %v, want %v", name, c.got, c.want)

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -21,19 +22,25 @@ type Store struct {
 	pool    *pgxpool.Pool
 	clock   *pg.Clock
 	maxHold time.Duration
+	keep    time.Duration
 	// slots has room for the commands that may use connections at once. They may all wait
 	// for one hot row; the rest of the pool is for reads, the reaper and readiness.
 	slots chan struct{}
 	lanes [laneCount]lane
 }
 
-// NewStore makes a Store on a migrated database. The clock must be kept by its Run. A
-// maxHold of zero is [DefaultMaxHold].
-func NewStore(pool *pgxpool.Pool, clock *pg.Clock, maxHold time.Duration) *Store {
-	if maxHold == 0 {
-		maxHold = DefaultMaxHold
+// Options say how a store works. The zero of each field is its default.
+type Options struct {
+	MaxHold time.Duration // how long a hold may be extended to, from its creation; 0: [DefaultMaxHold]
+	Keep    time.Duration // how long what is over is kept; 0: [DefaultKeep]
+}
+
+// NewStore makes a Store on a migrated database. The clock must be kept by its Run.
+func NewStore(pool *pgxpool.Pool, clock *pg.Clock, o Options) *Store {
+	return &Store{
+		pool: pool, clock: clock, maxHold: cmp.Or(o.MaxHold, DefaultMaxHold), keep: cmp.Or(o.Keep, DefaultKeep),
+		slots: make(chan struct{}, max(1, pool.Config().MaxConns*3/4)),
 	}
-	return &Store{pool: pool, clock: clock, maxHold: maxHold, slots: make(chan struct{}, max(1, pool.Config().MaxConns*3/4))}
 }
 
 // Now is the database's time, early by at most one round trip.

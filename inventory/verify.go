@@ -30,11 +30,17 @@ func (d Difference) String() string {
 	return text
 }
 
+// ledgerSums is what entries of one stock row add up to. Write-offs and receipts are the negative and
+// positive changes by adjustments and counts; what a confirmation or a retake takes away from on_hand is sold,
+// and what a return adds no longer is.
+const ledgerSums = `
+       sum(delta_on_hand)::bigint AS on_hand, sum(delta_held)::bigint AS held,
+       coalesce(-sum(delta_on_hand) FILTER (WHERE kind IN ('confirm', 'retake', 'return')), 0)::bigint AS sold,
+       coalesce(-sum(least(delta_on_hand, 0)) FILTER (WHERE kind IN ('receive', 'write_off', 'count')), 0)::bigint AS written_off,
+       coalesce(sum(greatest(delta_on_hand, 0)) FILTER (WHERE kind IN ('receive', 'write_off', 'count')), 0)::bigint AS received`
+
 // recountSQL recomputes every counter: held from the holds (live or not yet given back),
 // the others from the ledger. What the ledger says of held is compared too.
-//
-// Write-offs and receipts are the negative and positive changes by adjustments and counts; what
-// a confirmation or a retake takes away from on_hand is sold.
 const recountSQL = `
 SELECT tenant, sku, location,
        coalesce(s.on_hand, 0), coalesce(l.on_hand, 0),
@@ -43,13 +49,13 @@ SELECT tenant, sku, location,
        coalesce(s.written_off, 0), coalesce(l.written_off, 0),
        coalesce(s.received, 0), coalesce(l.received, 0)
   FROM inventory.stock s
-  FULL JOIN (SELECT tenant, sku, location,
-                    sum(delta_on_hand)::bigint AS on_hand, sum(delta_held)::bigint AS held,
-                    (-sum(delta_on_hand) FILTER (WHERE kind IN ('confirm', 'retake')))::bigint AS sold,
-                    (-sum(least(delta_on_hand, 0)) FILTER (WHERE kind IN ('receive', 'write_off', 'count')))::bigint AS written_off,
-                    (sum(greatest(delta_on_hand, 0)) FILTER (WHERE kind IN ('receive', 'write_off', 'count')))::bigint AS received
-               FROM inventory.ledger
-              WHERE ($1 = '' OR (tenant, sku, location) = ($1, $2, $3))
+  FULL JOIN (SELECT tenant, sku, location, sum(on_hand)::bigint AS on_hand, sum(held)::bigint AS held, sum(sold)::bigint AS sold,
+                    sum(written_off)::bigint AS written_off, sum(received)::bigint AS received
+               FROM (SELECT tenant, sku, location, ` + ledgerSums + `
+                       FROM inventory.ledger WHERE ($1 = '' OR (tenant, sku, location) = ($1, $2, $3)) GROUP BY tenant, sku, location
+                     UNION ALL
+                     SELECT tenant, sku, location, on_hand, held, sold, written_off, received
+                       FROM inventory.ledger_carried WHERE ($1 = '' OR (tenant, sku, location) = ($1, $2, $3))) parts
               GROUP BY tenant, sku, location) l USING (tenant, sku, location)
   FULL JOIN (SELECT r.tenant, line.sku, line.location, sum(line.quantity)::bigint AS held
                FROM inventory.reservations r,
@@ -140,7 +146,7 @@ SELECT $1, $2, $3, 'repair', 0, $9, on_hand, held, $10, 'verify' FROM repaired`
 func repairRow(ctx context.Context, pool *pgxpool.Pool, tenant string, p place) (differences []Difference, err error) {
 	err = pg.InTx(ctx, pool, pg.TxOptions{}, func(tx pgx.Tx) error {
 		differences = nil
-		if _, err := lockStock(ctx, tx, tenant, []place{p}); err != nil {
+		if _, err := lockStock(ctx, tx, tenant, []string{p.sku}); err != nil {
 			return err
 		}
 		// Counted again under the lock, by a statement that sees all that was committed before it.

@@ -40,7 +40,7 @@ func newWarehouse(t *testing.T) *warehouse {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.replicas[i] = inventory.NewStore(pool, clock, 0)
+		w.replicas[i] = inventory.NewStore(pool, clock, inventory.Options{})
 	}
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -189,8 +189,8 @@ func (w *warehouse) checkInvariants() {
 	}
 	rows, err := w.db.Pool.Query(ctx, `
 		SELECT format('%s seq %s: %s/%s after %s/%s %s/%s', sku, seq, on_hand, held, before_on_hand, before_held, delta_on_hand, delta_held)
-		  FROM (SELECT *, coalesce(lag(on_hand) OVER w, 0) AS before_on_hand, coalesce(lag(held) OVER w, 0) AS before_held
-		          FROM inventory.ledger WINDOW w AS (PARTITION BY tenant, sku, location ORDER BY seq)) l
+		  FROM (SELECT sku, seq, l.on_hand, l.held, delta_on_hand, delta_held, coalesce(lag(l.on_hand) OVER w, c.on_hand, 0) AS before_on_hand, coalesce(lag(l.held) OVER w, c.held, 0) AS before_held
+		          FROM inventory.ledger l LEFT JOIN (SELECT tenant, sku, location, on_hand, held FROM inventory.ledger_carried) c USING (tenant, sku, location) WINDOW w AS (PARTITION BY tenant, sku, location ORDER BY seq)) l
 		 WHERE on_hand <> before_on_hand + delta_on_hand OR held <> before_held + delta_held`)
 	if err != nil {
 		w.Fatal(err)

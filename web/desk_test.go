@@ -144,7 +144,7 @@ func newShop(t *testing.T, keys bool) *shop {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.store = inventory.NewStore(db.Pool, clock, 0)
+		s.store = inventory.NewStore(db.Pool, clock, inventory.Options{})
 		face := inventoryapi.New(s.store, db.Pool, cfg)
 		web.Inventory(face, s.store, cfg.Keys)
 		return face

@@ -83,7 +83,7 @@ func (p stockPages) stock(ctx context.Context, v visit) (page, error) {
 		return page{}, err
 	}
 	skus := httpapi.NewPage(found, skusPerPage, kind, func(last inventory.SKU) string { return last.SKU })
-	latest, err := p.store.ListReservations(ctx, v.tenant, inventory.ReservationFilter{}, uuid.Nil, latestReservations)
+	latest, err := p.store.ListReservations(ctx, v.tenant, inventory.ReservationFilter{}, inventory.Position{}, latestReservations)
 	if err != nil {
 		return page{}, err
 	}
@@ -125,7 +125,7 @@ func (p stockPages) sku(ctx context.Context, v visit) (page, error) {
 	}
 	shown := httpapi.NewPage(entries, entriesPerPage, kind, func(last inventory.Entry) int64 { return last.Seq })
 	holds, err := p.store.ListReservations(ctx, v.tenant,
-		inventory.ReservationFilter{SKU: k.SKU, Status: inventory.Held}, uuid.Nil, latestReservations+1)
+		inventory.ReservationFilter{SKU: k.SKU, Status: inventory.Held}, inventory.Position{}, latestReservations+1)
 	if err != nil {
 		return page{}, err
 	}
@@ -180,7 +180,7 @@ func (p stockPages) reservations(ctx context.Context, v visit) (page, error) {
 	if filter.Status != "" && !slices.Contains(statuses, filter.Status) {
 		return page{}, unusable("A reservation's status is held, confirmed, released or expired, not " + strconv.Quote(string(filter.Status)) + ".")
 	}
-	var before uuid.UUID
+	var before inventory.Position
 	paged, err := listParams(v, reservationsPerPage).After(kind, &before)
 	if err != nil {
 		return page{}, err
@@ -189,14 +189,14 @@ func (p stockPages) reservations(ctx context.Context, v visit) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	list := httpapi.NewPage(found, reservationsPerPage, kind, func(last inventory.Reservation) uuid.UUID { return last.ID })
+	list := httpapi.NewPage(found, reservationsPerPage, kind, inventory.Reservation.Position)
 	body := reservationsView{Filter: filter, Statuses: statuses, List: reservationList{v.now, list.Items}, Paged: paged}
 	if list.NextCursor != nil {
 		query.Set("cursor", *list.NextCursor)
 		body.Next = "/reservations?" + query.Encode()
 	}
-	// No index finds what has neither of these: such a list may look through all there ever was.
-	indexed := filter == inventory.ReservationFilter{} || filter.Status == inventory.Held || filter.Customer != "" || filter.Reference != ""
+	// No index finds what has none of these: such a list may look through all there ever was.
+	indexed := filter.Status == "" || filter.Status == inventory.Held || filter.Customer != "" || filter.Reference != ""
 	return page{name: "reservations", title: "Reservations", body: body, still: !indexed}, nil
 }
 

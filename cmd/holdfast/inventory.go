@@ -21,7 +21,11 @@ type inventoryCmd struct {
 type inventoryServe struct {
 	serving
 	MaxHold time.Duration `default:"1h" help:"How long after its creation a hold may be extended to."`
+	Keep    time.Duration `default:"9600h" help:"How long finished reservations and the ledger are kept; whole months are dropped."`
 }
+
+// minKeep leaves no hold without its history, however long it may be extended.
+const minKeep = 32 * 24 * time.Hour
 
 func (c inventoryServe) Run(ctx context.Context) error {
 	if err := c.check(); err != nil {
@@ -29,6 +33,9 @@ func (c inventoryServe) Run(ctx context.Context) error {
 	}
 	if c.MaxHold < inventory.MinTTL {
 		return usage("--max-hold: must be at least %v, not %v", inventory.MinTTL, c.MaxHold)
+	}
+	if c.Keep < minKeep {
+		return usage("--keep: must be at least %v, not %v", minKeep, c.Keep)
 	}
 	schema := inventory.Schema()
 	pool, err := c.open(ctx, "holdfast inventory", schema)
@@ -44,7 +51,10 @@ func (c inventoryServe) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store := inventory.NewStore(pool, clock, c.MaxHold)
+	if err := inventory.EnsurePartitions(ctx, pool); err != nil {
+		return err
+	}
+	store := inventory.NewStore(pool, clock, inventory.Options{MaxHold: c.MaxHold, Keep: c.Keep})
 	httpConfig := c.httpConfig(pool, schema)
 	face := api.New(store, pool, httpConfig)
 	web.Inventory(face, store, httpConfig.Keys)

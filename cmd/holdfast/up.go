@@ -193,7 +193,7 @@ func seedStock(ctx context.Context, databaseURL string) error {
 	if err != nil {
 		return err
 	}
-	store := inventory.NewStore(pool, clock, 0)
+	store := inventory.NewStore(pool, clock, inventory.Options{})
 	caller := inventory.Caller{Tenant: "default", Actor: "seed"}
 	if err := store.Seed(ctx, caller, "FLASH-10", "Ten of something good", 10); err != nil {
 		return err

@@ -117,11 +117,12 @@ func (a *API) Handle(pattern string, h http.Handler) {
 		panic("httpapi: the pattern " + pattern + " catches too much")
 	}
 	a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		rq := &w.(*recorder).rq
 		if err := a.sameSite(r); err != nil {
-			a.problemOf(r.Context(), err).write(w)
+			a.problemOf(rq, err).write(w)
 			return
 		}
-		h.ServeHTTP(w, r)
+		h.ServeHTTP(w, r.WithContext(rq))
 	})
 }
 

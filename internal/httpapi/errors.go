@@ -71,15 +71,15 @@ func (a *API) problemOf(ctx context.Context, err error) *Problem {
 		}
 	}
 	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		// It waited for its turn, for a lock or a connection, until its time was over.
+		return a.problemOf(context.WithoutCancel(ctx), fmt.Errorf("%w: %w", pg.ErrDeadline, err))
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		// The client is gone, or the drain's time is over: hardly anyone reads this.
 		return &Problem{
 			Status: http.StatusServiceUnavailable, Code: CodeRequestTimeout, RetryAfter: retryOverload,
 			Detail: "The request was cut short. Ask again with the same Idempotency-Key to learn whether it was carried out.",
 		}
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		// It waited for its turn, for a lock or a connection, until its time was over.
-		return a.problemOf(context.WithoutCancel(ctx), fmt.Errorf("%w: %w", pg.ErrDeadline, err))
 	case pg.Unavailable(err):
 		a.logFailure(ctx, slog.LevelWarn, CodeUnavailable, err)
 		return &Problem{

@@ -1,14 +1,20 @@
 package httpapi
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/go-chi/httprate"
 
 	"holdfast/internal/apikey"
@@ -19,39 +25,70 @@ const (
 	replayedHeader    = "Idempotency-Replayed"
 )
 
-// enter lets a request into its operation, or says why not. leave, which is never nil,
-// gives back what the request has taken.
-func (a *API) enter(rt *route, w *recorder, r *http.Request) (_ context.Context, leave func(), err error) {
+// guard is the way into an operation: it refuses what can't be let in, and gives the rest
+// its context, its checked body and one of two ways on.
+func (a *API) guard(rt *route) func(huma.Context, func(huma.Context)) {
 	slots := a.working
 	if rt.op.Long {
 		slots = a.waiting
 	}
-	select {
-	case slots <- struct{}{}:
-	default:
-		return nil, func() {}, &Problem{
-			Status: http.StatusServiceUnavailable, Code: CodeOverloaded, RetryAfter: retryOverload,
-			Detail: "Too many requests are in hand here. Nothing was done; ask again.",
+	return func(hc huma.Context, next func(huma.Context)) {
+		r, w := humago.Unwrap(hc)
+		rec := w.(*recorder)
+		rec.rt = rt
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		default:
+			tooBusy.write(rec)
+			return
 		}
+		ctx, unbind := a.bound(rt, rec)
+		defer unbind()
+		s := newScratch()
+		defer s.release()
+		if err := a.check(ctx, rt, rec, r, s); err != nil {
+			a.problemOf(ctx, err).write(rec)
+			return
+		}
+		if rt.quick != nil {
+			wildcard := ""
+			if len(rt.wildcard) > 0 {
+				wildcard = r.PathValue(rt.wildcard[0])
+			}
+			if rt.quick(ctx, rec, wildcard, s) {
+				return
+			}
+		}
+		if rt.body != streamedBody { // huma reads it once more
+			rec.rq.body, rec.rq.bodyType = s.body, rt.bodyType
+			r.Body = io.NopCloser(bytes.NewReader(s.body))
+			r.ContentLength = int64(len(s.body))
+		}
+		// Bodies go in and out as JSON, whatever a client's tool calls them by default.
+		r.Header.Set("Accept", "application/json")
+		if rt.body != rawBody && rt.body != streamedBody {
+			r.Header.Set("Content-Type", "application/json")
+		}
+		next(huma.WithContext(hc, ctx))
 	}
-	rq := requestOf(r.Context())
-	ctx, cancel := a.bound(rt, rq, w, r)
-	leave = func() {
-		cancel()
-		<-slots
-	}
-	return ctx, leave, a.check(ctx, rt, rq, w, r)
 }
 
-// check stands its questions in the order of their cost.
-func (a *API) check(ctx context.Context, rt *route, rq *request, w *recorder, r *http.Request) (err error) {
+var tooBusy = &Problem{
+	Status: http.StatusServiceUnavailable, Code: CodeOverloaded, RetryAfter: retryOverload,
+	Detail: "Too many requests are in hand here. Nothing was done; ask again.",
+}
+
+// check stands its questions in the order of their cost, and reads the body into s.
+func (a *API) check(ctx context.Context, rt *route, rec *recorder, r *http.Request, s *scratch) (err error) {
+	rq := &rec.rq
 	if err := a.sameSite(r); err != nil {
 		return err
 	}
-	if rq.principal, err = a.identify(ctx, w, r, rt.op.Scope); err != nil {
+	if rq.principal, err = a.identify(ctx, rec, r, rt.op.Scope); err != nil {
 		return err
 	}
-	if a.limiter != nil && a.limiter.OnLimit(w, r, rq.principal.KeyID) {
+	if a.limiter != nil && a.limiter.OnLimit(rec, r, rq.principal.KeyID) {
 		return &Problem{
 			Status: http.StatusTooManyRequests, Code: CodeRateLimited, RetryAfter: rateWindow,
 			Detail: fmt.Sprintf("This API key may ask %d times a second.", a.cfg.RatePerSecond),
@@ -67,8 +104,16 @@ func (a *API) check(ctx context.Context, rt *route, rq *request, w *recorder, r 
 	if rq.key.Value, err = idempotencyValue(r.Header); err != nil {
 		return err
 	}
-	timeout := a.cfg.BodyTimeout * time.Duration((rt.op.MaxBody+MaxBody-1)/MaxBody)
-	rq.key.Body, err = rt.readBody(rq, w, r, timeout)
+	if rt.body == streamedBody {
+		return nil
+	}
+	var timeout time.Duration // that of the request's arrival goes on
+	if rt.op.MaxBody > MaxBody {
+		timeout = a.cfg.BodyTimeout * time.Duration((rt.op.MaxBody+MaxBody-1)/MaxBody)
+	}
+	if err = rt.readBody(s, rec, r, timeout); err == nil && rq.key.Value != "" {
+		rq.key.Body = rt.hashOf(s, r)
+	}
 	return err
 }
 
@@ -93,7 +138,10 @@ func (a *API) ownHost(r *http.Request) error {
 		host = name
 	}
 	host = strings.Trim(host, "[]")
-	if ip := net.ParseIP(host); host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback() {
+	if host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return nil
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Zone() == "" && ip.Unmap().IsLoopback() {
 		return nil
 	}
 	return &Problem{
@@ -103,18 +151,21 @@ func (a *API) ownHost(r *http.Request) error {
 }
 
 // bound gives the request its deadline, and its answer the time to be written in.
-func (a *API) bound(rt *route, rq *request, w *recorder, r *http.Request) (context.Context, context.CancelFunc) {
-	timeout := rt.op.Timeout
-	if timeout == 0 {
-		timeout = a.cfg.RequestTimeout
+func (a *API) bound(rt *route, rec *recorder) (_ context.Context, unbind func()) {
+	rq := &rec.rq
+	if rt.op.Timeout < 0 {
+		_ = http.NewResponseController(rec.ResponseWriter).SetWriteDeadline(time.Time{})
+		return context.WithCancel(rq)
 	}
-	if timeout < 0 {
-		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Time{})
-		return context.WithCancel(r.Context())
+	rq.deadline = rq.arrival.Add(cmp.Or(rt.op.Timeout, a.cfg.RequestTimeout))
+	if rt.op.Timeout != 0 { // else it has been set already
+		_ = http.NewResponseController(rec.ResponseWriter).SetWriteDeadline(rq.deadline.Add(writeTimeout))
 	}
-	rq.deadline = rq.arrival.Add(timeout)
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(rq.deadline.Add(writeTimeout))
-	return context.WithDeadline(r.Context(), rq.deadline)
+	if c := connectionOf(rec.r); c != nil {
+		c.begin(rq.deadline)
+		return rq, c.finish
+	}
+	return context.WithDeadline(rq, rq.deadline)
 }
 
 // identify finds out who asks, and whether they may.

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -18,14 +17,15 @@ const writeTimeout = time.Minute
 // ServeHTTP serves every route: it names the request, counts and logs it, and makes
 // what goes wrong a problem.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rq := &request{id: requestID(r), arrival: time.Now(), draining: a.drain.Done()}
-	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, rq))
-	rec := &recorder{ResponseWriter: w, r: r}
-	w.Header().Set("X-Request-Id", rq.id)
-	w.Header().Set("X-Content-Type-Options", "nosniff")
+	rec := &recorder{ResponseWriter: w, r: r, rq: request{
+		Context: r.Context(), id: requestID(r), arrival: time.Now(), draining: a.drain.Done(),
+	}}
+	rq := &rec.rq
+	header := w.Header()
+	header["X-Request-Id"] = []string{rq.id}
+	header["X-Content-Type-Options"] = noSniffHeader
 	rc := http.NewResponseController(w)
-	// Whatever the connection served before may have left its own.
-	_ = rc.SetWriteDeadline(rq.arrival.Add(writeTimeout))
+	_ = rc.SetWriteDeadline(rq.arrival.Add(a.cfg.RequestTimeout + writeTimeout))
 	if r.ContentLength != 0 {
 		// Also for a body that nobody reads: net/http reads the rest of it before it answers.
 		_ = rc.SetReadDeadline(rq.arrival.Add(a.cfg.BodyTimeout))
@@ -35,20 +35,20 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		failure := recover()
 		if failure != nil && failure != http.ErrAbortHandler {
-			a.panicked(rec, rq, failure)
+			a.panicked(rec, failure)
 		}
 		if !rec.begun() {
 			rec.status = http.StatusOK // what net/http says for a handler that said nothing
 		}
 		a.metrics.inFlight.Dec()
 		a.metrics.observe(rec, time.Since(rq.arrival))
-		a.logAccess(rec, rq)
+		a.logAccess(rec)
 		if failure == http.ErrAbortHandler || failure != nil && rec.broken {
 			panic(http.ErrAbortHandler) // ends the connection, so that half an answer doesn't look whole
 		}
 	}()
 	if err := a.ownHost(r); err != nil {
-		p := a.problemOf(r.Context(), err)
+		p := a.problemOf(rq, err)
 		rec.status = p.Status
 		p.write(w) // not to the recorder, which takes what has no route for ServeMux's own words
 		return
@@ -65,34 +65,43 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // unclean reports whether p has empty, . or .. segments.
 func unclean(p string) bool {
+	if strings.HasPrefix(p, "/") && !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
+		return false
+	}
 	return p != "/" && (len(p) == 0 || path.Clean(p) != strings.TrimSuffix(p, "/"))
 }
 
-func (a *API) panicked(rec *recorder, rq *request, failure any) {
-	a.log.LogAttrs(rec.r.Context(), slog.LevelError, "panic",
-		slog.String("request_id", rq.id), slog.String("code", CodeInternal),
+func (a *API) panicked(rec *recorder, failure any) {
+	a.log.LogAttrs(&rec.rq, slog.LevelError, "panic",
+		slog.String("request_id", rec.rq.id), slog.String("code", CodeInternal),
 		slog.Any("error", fmt.Sprint(failure)), slog.String("stack", string(debug.Stack())))
 	if rec.begun() {
 		rec.broken = true
 		return
 	}
-	internalProblem(rec.r.Context()).write(rec)
+	internalProblem(&rec.rq).write(rec)
 }
 
-func (a *API) logAccess(rec *recorder, rq *request) {
-	a.log.LogAttrs(rec.r.Context(), slog.LevelDebug, "request",
+func (a *API) logAccess(rec *recorder) {
+	if !a.log.Enabled(&rec.rq, slog.LevelDebug) {
+		return
+	}
+	rq := &rec.rq
+	a.log.LogAttrs(rq, slog.LevelDebug, "request",
 		slog.String("request_id", rq.id),
 		slog.String("method", rec.r.Method), slog.String("path", rec.r.URL.Path), slog.String("route", rec.route()),
 		slog.Int("status", rec.status), slog.Int64("bytes", rec.bytes), slog.Duration("took", time.Since(rq.arrival)),
 		slog.String("tenant", rq.principal.Tenant), slog.String("key", rq.principal.Name))
 }
 
-// recorder remembers what was answered. While ServeMux has no route for the request
+// recorder remembers what was asked and what was answered. While ServeMux has no route for the request
 // (Pattern is empty), it keeps back the text that ServeMux answers with.
 type recorder struct {
 	http.ResponseWriter
 	r      *http.Request
-	status int // zero: nothing has been answered yet
+	rq     request
+	rt     *route // nil: no operation's
+	status int    // zero: nothing has been answered yet
 	bytes  int64
 	broken bool // the answer ended in its middle
 }
@@ -110,6 +119,9 @@ func (rec *recorder) WriteHeader(status int) {
 		rec.status = status
 	}
 	if rec.r.Pattern != "" {
+		if rec.r.ProtoMajor == 1 && rec.rq.Context.Err() != nil {
+			rec.Header().Set("Connection", "close") // see connection: it takes no more requests
+		}
 		rec.ResponseWriter.WriteHeader(status)
 	}
 }

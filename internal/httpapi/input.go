@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -89,68 +90,71 @@ func idempotencyValue(h http.Header) (string, error) {
 	return value, nil
 }
 
-// readBody reads, checks and hashes the body, and puts it back for huma.
-func (rt *route) readBody(rq *request, w *recorder, r *http.Request, timeout time.Duration) (hash [32]byte, err error) {
-	body, err := receive(w.ResponseWriter, r, rt.op.MaxBody, timeout)
-	if err != nil {
-		return hash, err
+// readBody reads and checks the body, into s.
+func (rt *route) readBody(s *scratch, w *recorder, r *http.Request, timeout time.Duration) (err error) {
+	if s.body, err = receive(s.body, w.ResponseWriter, r, rt.op.MaxBody, timeout); err != nil {
+		return err
 	}
-	if len(bytes.TrimSpace(body)) == 0 {
-		body = nil
+	if len(bytes.TrimSpace(s.body)) == 0 {
+		s.body = s.body[:0]
 	}
-	canonical, err := rt.checkBody(body)
-	if err != nil {
-		return hash, err
-	}
-	rq.body, rq.bodyType = body, rt.bodyType
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	r.ContentLength = int64(len(body))
-	h := sha256.New()
-	h.Write(canonical)
-	if r.URL.RawQuery != "" {
-		// The query says what is asked for as the body does: a dry run isn't the run.
-		h.Write([]byte{'\n'})
-		h.Write([]byte(r.URL.Query().Encode()))
-	}
-	return [32]byte(h.Sum(nil)), nil
+	return rt.checkBody(s)
 }
 
-// checkBody gives what the hash is taken of: the canonical form of JSON, and {} where
+// checkBody gives s the canonical form of its body, which is what its hash is taken of: {} where
 // there is nothing, which says the same.
-func (rt *route) checkBody(body []byte) ([]byte, error) {
+func (rt *route) checkBody(s *scratch) error {
 	switch {
-	case len(body) == 0 && (rt.body == requiredBody || rt.body == rawBody):
-		return nil, &Problem{Status: http.StatusBadRequest, Code: CodeBodyRequired, Detail: "This needs a body."}
-	case len(body) == 0:
-		return []byte("{}"), nil
+	case len(s.body) == 0 && (rt.body == requiredBody || rt.body == rawBody):
+		return bodyRequired
+	case len(s.body) == 0:
+		s.canonical = append(s.canonical, "{}"...)
+		return nil
 	case rt.body == rawBody:
-		return body, nil
+		return nil
 	}
-	canonical, p := checkJSON(body)
+	canonical, p := checkJSON(s.canonical, s.body)
 	if p != nil {
-		return nil, p
+		return p
 	}
+	s.canonical = canonical
 	if rt.body == noBody && string(canonical) != "{}" {
-		return nil, Invalid("body", "this takes no body, or {}")
+		return Invalid("body", "this takes no body, or {}")
 	}
-	return canonical, nil
+	return nil
+}
+
+// hashOf is the hash of what is asked for: the body, and the query, since a dry run isn't the run.
+func (rt *route) hashOf(s *scratch, r *http.Request) [sha256.Size]byte {
+	text := s.canonical
+	if rt.body == rawBody {
+		text = s.body
+	}
+	if r.URL.RawQuery == "" {
+		return sha256.Sum256(text)
+	}
+	h := sha256.New()
+	h.Write(text)
+	h.Write([]byte{'\n'})
+	h.Write([]byte(canonicalQuery(r.URL.RawQuery)))
+	return [sha256.Size]byte(h.Sum(nil))
 }
 
 // drainBody is how much of a body that is too large is read and dropped, so that
 // most clients have sent theirs and read the answer instead of a broken connection.
 const drainBody = 4 << 20
 
-// receive reads a whole body of at most limit bytes.
-func receive(w http.ResponseWriter, r *http.Request, limit int64, timeout time.Duration) ([]byte, error) {
+// receive appends a whole body of at most limit bytes to buf. A timeout of zero leaves the
+// time for it as it is.
+func receive(buf []byte, w http.ResponseWriter, r *http.Request, limit int64, timeout time.Duration) (body []byte, err error) {
 	if r.ContentLength == 0 {
-		return nil, nil
+		return buf, nil
 	}
-	// It ends with the body: net/http lifts it when it begins to watch for the client's leaving.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout))
-	var body []byte
-	var err error
+	if timeout > 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout))
+	}
 	if r.ContentLength <= limit {
-		if body, err = io.ReadAll(io.LimitReader(r.Body, limit+1)); err == nil && int64(len(body)) <= limit {
+		if body, err = appendAll(buf, r.Body, r.ContentLength, limit); err == nil && int64(len(body)-len(buf)) <= limit {
 			return body, nil
 		}
 	}
@@ -158,14 +162,55 @@ func receive(w http.ResponseWriter, r *http.Request, limit int64, timeout time.D
 		if r.Header.Get("Expect") == "" {
 			_, _ = io.CopyN(io.Discard, r.Body, drainBody)
 		}
-		return nil, &Problem{
-			Status: http.StatusRequestEntityTooLarge, Code: CodeBodyTooLarge,
-			Detail: fmt.Sprintf("The body may have at most %d bytes.", limit), Members: map[string]any{"limit_bytes": limit},
-		}
+		return buf, bodyTooLarge(limit)
 	}
+	p := bodyFault(err)
+	p.Detail += " Nothing was done."
+	return buf, p
+}
+
+var bodyRequired = &Problem{Status: http.StatusBadRequest, Code: CodeBodyRequired, Detail: "This needs a body."}
+
+func bodyTooLarge(limit int64) *Problem {
+	return &Problem{
+		Status: http.StatusRequestEntityTooLarge, Code: CodeBodyTooLarge,
+		Detail: fmt.Sprintf("The body may have at most %d bytes.", limit), Members: map[string]any{"limit_bytes": limit},
+	}
+}
+
+// bodyFault says why a body couldn't be read to its end.
+func bodyFault(err error) *Problem {
 	var netErr net.Error
 	if errors.As(err, &netErr) && netErr.Timeout() {
-		return nil, &Problem{Status: http.StatusRequestTimeout, Code: CodeBodyTimeout, Detail: "The body came too slowly. Nothing was done."}
+		return &Problem{Status: http.StatusRequestTimeout, Code: CodeBodyTimeout, Detail: "The body came too slowly."}
 	}
-	return nil, &Problem{Status: http.StatusBadRequest, Code: CodeBodyIncomplete, Detail: "The body ended before it was complete. Nothing was done."}
+	return &Problem{Status: http.StatusBadRequest, Code: CodeBodyIncomplete, Detail: "The body ended before it was complete."}
+}
+
+// canonicalQuery is a query that has been read without an error, in one spelling.
+func canonicalQuery(raw string) string {
+	query, _ := url.ParseQuery(raw)
+	return query.Encode()
+}
+
+// appendAll reads from to its end, or to more than limit bytes. Expected is how many
+// bytes there should be; less than 0 is unknown.
+func appendAll(buf []byte, from io.Reader, expected, limit int64) ([]byte, error) {
+	const least, most = 512, 64 << 10 // what is only announced takes no more memory than this
+	start := len(buf)
+	buf = slices.Grow(buf, int(min(max(expected, least), most)))
+	for int64(len(buf)-start) <= limit {
+		if len(buf) == cap(buf) {
+			buf = slices.Grow(buf, least)
+		}
+		n, err := from.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if err == io.EOF {
+			return buf, nil
+		}
+		if err != nil {
+			return buf, err
+		}
+	}
+	return buf, nil
 }

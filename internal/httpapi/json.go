@@ -15,7 +15,16 @@ import (
 // as they were written. What encoding/json would silently mend is a fault here:
 // members given twice, halves of surrogate pairs, text that isn't UTF-8; so are
 // NULs, which PostgreSQL can't store, and numbers beyond a float64.
-func checkJSON(body []byte) (canonical []byte, problem *Problem) {
+// The form is appended to out.
+func checkJSON(out, body []byte) (canonical []byte, problem *Problem) {
+	if form, ok := plainForm(out, body); ok {
+		return form, nil
+	}
+	return checkJSONSlowly(out, body)
+}
+
+// checkJSONSlowly knows all of JSON, and says what is wrong.
+func checkJSONSlowly(out, body []byte) (canonical []byte, problem *Problem) {
 	if !json.Valid(body) {
 		// A NUL inside a string is an error of content, which has a code of its own;
 		// anywhere else this just isn't JSON.
@@ -31,11 +40,11 @@ func checkJSON(body []byte) (canonical []byte, problem *Problem) {
 		return nil, Invalid("body", "is nested more than %d deep", maxDepth)
 	}
 	c := canonicalizer{in: body, path: []byte("body")}
-	out := c.value(make([]byte, 0, len(body)))
+	canonical = c.value(out)
 	if c.fault != nil {
 		return nil, invalid(*c.fault)
 	}
-	return out, nil
+	return canonical, nil
 }
 
 func malformed(body []byte) *Problem {

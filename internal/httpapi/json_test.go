@@ -118,15 +118,15 @@ func TestCanonicalForm(t *testing.T) {
 		var one, two strings.Builder
 		v.write(t, &one)
 		v.write(t, &two)
-		form, p := checkJSON([]byte(one.String()))
+		form, p := checkJSON(nil, []byte(one.String()))
 		if p != nil {
 			t.Fatalf("%s: %v", one.String(), p)
 		}
-		other, p := checkJSON([]byte(two.String()))
+		other, p := checkJSON(nil, []byte(two.String()))
 		if p != nil || !bytes.Equal(form, other) {
 			t.Fatalf("%s\nand %s\nare %s\nand %s, %v", one.String(), two.String(), form, other, p)
 		}
-		again, p := checkJSON(form)
+		again, p := checkJSON(nil, form)
 		if p != nil || !bytes.Equal(form, again) {
 			t.Fatalf("%s becomes %s, %v", form, again, p)
 		}
@@ -153,7 +153,7 @@ func FuzzCheckJSON(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		form, p := checkJSON(body)
+		form, p := checkJSON(nil, body)
 		if !json.Valid(body) {
 			if p == nil {
 				t.Fatalf("%q is taken", body)
@@ -171,8 +171,42 @@ func BenchmarkCheckJSON(b *testing.B) {
 	body := []byte(`{"lines":[{"sku":"FLASH-10","quantity":1}],"customer":"customer-4711","ttl":"5m"}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, p := checkJSON(body); p != nil {
+		if _, p := checkJSON(nil, body); p != nil {
 			b.Fatal(p)
+		}
+	}
+}
+
+// FuzzPlainForm wants the quick way to the canonical form to be right wherever it doesn't give up.
+func FuzzPlainForm(f *testing.F) {
+	for _, body := range []string{
+		`{"lines":[{"sku":"mug","quantity":1}],"customer":"ann"}`, ` { "b" : [ 1 , -0 , true ] , "a" : null } `, `{"a":1,"a":2}`, `{"b":1,"a!":2,"a":3}`, `{"":0}`,
+		`01`, `1.0`, `"\u0061"`, "\"\xff\"", `"ü"`, `[[[[[[[[[1]]]]]]]]]`, `{}x`, `[1,]`, `{"a":1,}`, "\x00", `-`, `1234567890123456789`,
+	} {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		form, ok := plainForm([]byte("kept"), []byte(body))
+		if !ok {
+			return
+		}
+		want, p := checkJSONSlowly(nil, []byte(body))
+		if p != nil || string(form) != "kept"+string(want) {
+			t.Errorf("%q has the form %q, want %q, %v", body, form, want, p)
+		}
+	})
+}
+
+// TestPlainForm sees that ordinary bodies take the quick way.
+func TestPlainForm(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"lines":[{"sku":"mug","quantity":1}],"customer":"ann","ttl":"5m"}`:       `{"customer":"ann","lines":[{"quantity":1,"sku":"mug"}],"ttl":"5m"}`,
+		" { \"b\" : [ -1 , 0 , true , null , { } , [ ] ] ,\n\t\"a\" : \"ü\" }\r\n": `{"a":"ü","b":[-1,0,true,null,{},[]]}`,
+		`{"c":1,"b":2,"a":3,"aa":4,"d":5}`:                                         `{"a":3,"aa":4,"b":2,"c":1,"d":5}`,
+	} {
+		if form, ok := plainForm(nil, []byte(body)); !ok || string(form) != want {
+			t.Errorf("%s has the form %s (%t), want %s", body, form, ok, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,8 +48,36 @@ func (m *metrics) observe(rec *recorder, took time.Duration) {
 	default:
 		method = "other" // a client may make up any number of them
 	}
+	if rec.rt != nil && method == rec.rt.op.Method && rec.status-100 < len(rec.rt.tally.requests) {
+		m.observeRoute(rec.rt, rec.status, took)
+		return
+	}
 	m.requests.WithLabelValues(rec.route(), method, strconv.Itoa(rec.status)).Inc()
 	m.duration.WithLabelValues(rec.route(), method).Observe(took.Seconds())
+}
+
+// tally keeps the series of an operation at hand, which are found once and not for each request.
+type tally struct {
+	duration atomic.Pointer[prometheus.Observer]
+	requests [500]atomic.Pointer[prometheus.Counter] // by status, from 100 on
+}
+
+func (m *metrics) observeRoute(rt *route, status int, took time.Duration) {
+	duration := rt.tally.duration.Load()
+	if duration == nil {
+		found := m.duration.WithLabelValues(rt.op.Path, rt.op.Method)
+		duration = &found
+		rt.tally.duration.Store(duration)
+	}
+	(*duration).Observe(took.Seconds())
+	slot := &rt.tally.requests[status-100]
+	requests := slot.Load()
+	if requests == nil {
+		found := m.requests.WithLabelValues(rt.op.Path, rt.op.Method, strconv.Itoa(status))
+		requests = &found
+		slot.Store(requests)
+	}
+	(*requests).Inc()
 }
 
 func (m *metrics) handler() http.Handler {

@@ -56,6 +56,9 @@ type route struct {
 	repeated map[string]bool // query parameters that may come more than once
 	body     bodyKind
 	bodyType reflect.Type
+	tally    tally
+	// quick answers by the operation's codec; false leaves it to huma. Nil: there is none.
+	quick func(ctx context.Context, rec *recorder, wildcard string, s *scratch) bool
 }
 
 type bodyKind int
@@ -65,6 +68,7 @@ const (
 	optionalBody
 	requiredBody
 	rawBody
+	streamedBody // read by the handler, see [RegisterImport]
 )
 
 // done is what huma writes of an answer without a body, answer of one with a body.
@@ -88,14 +92,18 @@ type answer struct {
 //
 // Register panics on an operation that contradicts itself.
 func Register[I, O any](a *API, op Op, handle func(context.Context, *I) (O, error)) {
+	register(a, newRoute(op, reflect.TypeFor[I]()), handle)
+}
+
+func register[I, O any](a *API, rt *route, handle func(context.Context, *I) (O, error)) {
 	output := reflect.TypeFor[O]()
+	op := &rt.op
 	if op.Status == 0 {
 		op.Status = http.StatusOK
 		if output == reflect.TypeFor[None]() {
 			op.Status = http.StatusNoContent
 		}
 	}
-	rt := newRoute(op, reflect.TypeFor[I]())
 	ho := a.describe(rt)
 	if output == reflect.TypeFor[None]() {
 		huma.Register(a.huma, ho, func(ctx context.Context, in *I) (*done, error) {
@@ -122,7 +130,7 @@ func Register[I, O any](a *API, op Op, handle func(context.Context, *I) (O, erro
 }
 
 // success is what the handler has said beside the body.
-func success(ctx context.Context, op Op) (status int, replayed string) {
+func success(ctx context.Context, op *Op) (status int, replayed string) {
 	rq := requestOf(ctx)
 	if rq.replayed {
 		replayed = "true"
@@ -259,23 +267,4 @@ func (a *API) statusOf(code string) int {
 		}
 	}
 	panic("httpapi: no rule has the code " + code)
-}
-
-// guard is the way into an operation: it refuses what can't be let in, and gives the rest its context.
-func (a *API) guard(rt *route) func(huma.Context, func(huma.Context)) {
-	return func(hc huma.Context, next func(huma.Context)) {
-		r, w := humago.Unwrap(hc)
-		ctx, leave, err := a.enter(rt, w.(*recorder), r)
-		defer leave()
-		if err != nil {
-			a.problemOf(r.Context(), err).write(w)
-			return
-		}
-		// Bodies go in and out as JSON, whatever a client's tool calls them by default.
-		r.Header.Set("Accept", "application/json")
-		if rt.body != rawBody {
-			r.Header.Set("Content-Type", "application/json")
-		}
-		next(huma.WithContext(hc, ctx))
-	}
 }

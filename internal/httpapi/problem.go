@@ -28,6 +28,7 @@ const (
 	CodeMethodNotAllowed  = "method_not_allowed"
 	CodeBodyTimeout       = "body_timeout"
 	CodeBodyTooLarge      = "body_too_large"
+	CodeUnsupportedType   = "unsupported_content_type"
 	CodeValidationFailed  = "validation_failed"
 	CodeInvalidCursor     = "invalid_cursor"
 	CodeInvalidIdemKey    = "invalid_idempotency_key"
@@ -61,6 +62,7 @@ var kernelCodes = []codeMeaning{
 	{405, CodeMethodNotAllowed, "The path has other methods; Allow lists them."},
 	{408, CodeBodyTimeout, "The body came too slowly."},
 	{413, CodeBodyTooLarge, "The body is longer than limit_bytes."},
+	{415, CodeUnsupportedType, "Only from imports: the body's Content-Type isn't one that the operation takes."},
 	{422, CodeValidationFailed, "The request is understood but can't be right; errors says where."},
 	{422, CodeInvalidCursor, "The cursor isn't one that this list has given."},
 	{422, CodeInvalidIdemKey, "The Idempotency-Key header is given more than once, or isn't 1 to 255 visible ASCII characters."},
@@ -89,7 +91,8 @@ type Problem struct {
 	Code   string // stable, snake_case
 	Detail string // for people; may change
 	Errors []FieldError
-	// Members stand beside the standard ones, such as shortages.
+	// Members stand beside the standard ones, such as shortages. Those that are a
+	// [json.RawMessage] are taken as they are.
 	Members map[string]any
 	// RetryAfter tells the client when to come back; zero says nothing.
 	RetryAfter time.Duration
@@ -144,28 +147,30 @@ func title(code string) string {
 func problemType(code string) string { return "/docs#" + code }
 
 // MarshalJSON writes the standard members first, then the problem's own.
-func (p *Problem) MarshalJSON() ([]byte, error) {
-	standard := struct {
-		Type   string       `json:"type"`
-		Title  string       `json:"title"`
-		Status int          `json:"status"`
-		Detail string       `json:"detail"`
-		Code   string       `json:"code"`
-		Errors []FieldError `json:"errors,omitempty"`
-	}{problemType(p.Code), title(p.Code), p.Status, p.Detail, p.Code, p.Errors}
-	out, err := marshal(standard)
-	if err != nil || len(p.Members) == 0 {
-		return out, err
+func (p *Problem) MarshalJSON() ([]byte, error) { return p.append(nil) }
+
+// append is what MarshalJSON does. It is written by hand because a flash sale consists of refusals.
+func (p *Problem) append(out []byte) ([]byte, error) {
+	out = AppendString(append(out, `{"type":`...), problemType(p.Code))
+	out = AppendString(append(out, `,"title":`...), title(p.Code))
+	out = AppendInt(append(out, `,"status":`...), int64(p.Status))
+	out = AppendString(append(out, `,"detail":`...), p.Detail)
+	out = AppendString(append(out, `,"code":`...), p.Code)
+	if len(p.Errors) > 0 {
+		out = AppendList(append(out, `,"errors":`...), p.Errors, func(out []byte, e *FieldError) []byte {
+			out = AppendString(append(out, `{"location":`...), e.Location)
+			return append(AppendString(append(out, `,"message":`...), e.Message), '}')
+		})
 	}
-	out = out[:len(out)-1]
 	for _, name := range slices.Sorted(maps.Keys(p.Members)) {
-		value, err := marshal(p.Members[name])
-		if err != nil {
-			return nil, fmt.Errorf("problem member %s: %w", name, err)
+		out = append(AppendString(append(out, ','), name), ':')
+		value, written := p.Members[name].(json.RawMessage)
+		if !written {
+			var err error
+			if value, err = marshal(p.Members[name]); err != nil {
+				return nil, fmt.Errorf("problem member %s: %w", name, err)
+			}
 		}
-		out = append(out, ',')
-		out = strconv.AppendQuote(out, name)
-		out = append(out, ':')
 		out = append(out, value...)
 	}
 	return append(out, '}'), nil
@@ -215,14 +220,17 @@ func (*Problem) Schema(r huma.Registry) *huma.Schema {
 
 // write sends p as the whole answer.
 func (p *Problem) write(w http.ResponseWriter) {
-	body, err := marshal(p)
+	s := newScratch()
+	defer s.release()
+	body, err := p.append(s.answer[:0])
 	if err != nil { // only a member that can't be JSON: the rest still can
-		body, _ = marshal(&Problem{Status: p.Status, Code: p.Code, Detail: p.Detail})
+		body, _ = (&Problem{Status: p.Status, Code: p.Code, Detail: p.Detail}).append(s.answer[:0])
 	}
+	s.answer = append(body, '\n')
 	for name, values := range p.GetHeaders() {
 		w.Header()[name] = values
 	}
-	w.Header().Set("Content-Type", problemContentType)
+	w.Header()["Content-Type"] = problemHeader
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // a client that is gone can't be told
+	_, _ = w.Write(s.answer) // a client that is gone can't be told
 }

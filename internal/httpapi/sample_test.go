@@ -101,15 +101,38 @@ type sample struct {
 	client *http.Client
 }
 
+// newAPI is the shop as huma serves it, newQuickAPI the same with codecs where there can be one.
 func newAPI(cfg httpapi.Config) *httpapi.API {
+	return sampleAPI(cfg, httpapi.Register[orderInput, seen], httpapi.Register[confirmInput, seen])
+}
+
+func newQuickAPI(cfg httpapi.Config) *httpapi.API {
+	return sampleAPI(cfg,
+		func(a *httpapi.API, op httpapi.Op, handle func(context.Context, *orderInput) (seen, error)) {
+			httpapi.RegisterWithCodec(a, op, httpapi.Codec[orderInput, seen]{Decode: decodeOrder, Append: appendSeen}, handle)
+		},
+		func(a *httpapi.API, op httpapi.Op, handle func(context.Context, *confirmInput) (seen, error)) {
+			httpapi.RegisterWithCodec(a, op, httpapi.Codec[confirmInput, seen]{Decode: decodeConfirm, Append: appendSeen}, handle)
+		})
+}
+
+type register[I any] func(*httpapi.API, httpapi.Op, func(context.Context, *I) (seen, error))
+
+func sampleAPI(cfg httpapi.Config, registerOrder register[orderInput], registerConfirm register[confirmInput]) *httpapi.API {
 	cfg.Title, cfg.Version = "Sample", "1.2.3"
 	cfg.Errors = sampleRules
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	a := httpapi.New(cfg)
-	httpapi.Register(a, httpapi.Op{Method: "POST", Path: "/v1/shops/{shop}/orders", Scope: apikey.Write, Summary: "Place an order", Status: 201, Codes: []string{"sold_out"}},
-		func(ctx context.Context, in *orderInput) (seen, error) { return whatIsSeen(ctx, in.Body), nil })
+	registerOrder(a, httpapi.Op{Method: "POST", Path: "/v1/shops/{shop}/orders", Scope: apikey.Write, Summary: "Place an order", Status: 201, Codes: []string{"sold_out"}},
+		func(ctx context.Context, in *orderInput) (seen, error) {
+			if in.Body.Lines[0].SKU == "gone" {
+				return seen{}, &shortage{SKU: in.Body.Lines[0].SKU}
+			}
+			httpapi.SetReplayed(ctx, in.Body.Lines[0].SKU == "again")
+			return whatIsSeen(ctx, in.Body), nil
+		})
 	httpapi.Register(a, httpapi.Op{Method: "PUT", Path: "/v1/things/{id}", Scope: apikey.Write, Summary: "Set a thing", Status: 200, Also: []int{201}},
 		func(ctx context.Context, in *struct {
 			ID   string `path:"id"`
@@ -120,7 +143,7 @@ func newAPI(cfg httpapi.Config) *httpapi.API {
 			httpapi.SetReplayed(ctx, true)
 			return &in.Body, nil
 		})
-	httpapi.Register(a, httpapi.Op{Method: "POST", Path: "/v1/orders/{id}/confirm", Scope: apikey.Write, Summary: "Confirm an order"},
+	registerConfirm(a, httpapi.Op{Method: "POST", Path: "/v1/orders/{id}/confirm", Scope: apikey.Write, Summary: "Confirm an order"},
 		func(ctx context.Context, in *confirmInput) (seen, error) { return whatIsSeen(ctx, in.Body != nil), nil })
 	httpapi.Register(a, httpapi.Op{Method: "POST", Path: "/v1/orders/{id}/resume", Scope: apikey.Admin, Summary: "Resume an order"},
 		func(ctx context.Context, _ *idInput) (seen, error) { return whatIsSeen(ctx, nil), nil })

@@ -30,6 +30,7 @@ func (a *API) Serve(ctx context.Context, ln net.Listener, drain time.Duration) e
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
+	var open connections
 	server := &http.Server{
 		Handler:           a,
 		Protocols:         &protocols,
@@ -38,6 +39,8 @@ func (a *API) Serve(ctx context.Context, ln net.Listener, drain time.Duration) e
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsPerConnection, SendPingTimeout: pingAfter, PingTimeout: pingAfter},
 		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       open.open,
+		ConnState:         open.changed,
 		ErrorLog:          serverLog(a.log),
 	}
 	served := make(chan error, 1)

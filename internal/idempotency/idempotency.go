@@ -1,10 +1,13 @@
 // Package idempotency makes a change that is asked for twice happen once.
 //
-// The key's row is inserted first, in the transaction that makes the change, and the answer is
-// stored by it too. So a key stands if and only if its change does: of parallel
-// requests with one key, one acts while the others wait on the row; after a crash or an
-// unknown commit, asking again finds the answer or acts for the first time; a refusal
-// rolls the row back with everything else.
+// The answer is stored by the transaction that makes the change. So a key stands if and only if
+// its change does: of parallel requests with one key, one acts while the others wait for it; after a
+// crash or an unknown commit, asking again finds the answer or acts for the first time; a
+// refusal leaves nothing.
+//
+// Keys are kept by the day of their first use, UTC, so that clearing them is dropping a
+// table. A key is looked for in the days that may have it; what keeps two requests from using
+// one key at once is a lock, not the index, since that knows one day only.
 package idempotency
 
 import (
@@ -51,52 +54,62 @@ func Once[T any](ctx context.Context, tx pgx.Tx, schema string, key Key, act fun
 		answer, err = act()
 		return answer, false, err
 	}
-	table := pgx.Identifier{schema, "idempotency_keys"}.Sanitize()
-	// A rival's uncommitted row of the same key makes this wait for its outcome.
-	tag, err := tx.Exec(ctx, `INSERT INTO `+table+` (tenant, path, key, body_hash) VALUES ($1, $2, $3, $4)
-		ON CONFLICT DO NOTHING`, key.Tenant, key.Path, key.Value, key.Body[:])
-	if err != nil {
+	found := map[Key]Stored{}
+	var batch pgx.Batch
+	queueLock(&batch, []Key{key}) // waits for a rival's outcome
+	QueueFind(&batch, schema, []Key{key}, found)
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return answer, false, err
 	}
-	if tag.RowsAffected() == 0 {
-		answer, err = replay[T](ctx, tx, table, key)
-		return answer, err == nil, err
+	for _, stored := range found {
+		if stored.Body != key.Body {
+			return answer, false, ErrReused
+		}
+		if err := json.Unmarshal(stored.Text, &answer); err != nil {
+			return answer, false, fmt.Errorf("read the stored answer: %w", err)
+		}
+		return answer, true, nil
 	}
 	if answer, err = act(); err != nil {
 		return answer, false, err
 	}
-	stored, err := json.Marshal(answer)
+	text, err := json.Marshal(answer)
 	if err != nil {
 		return answer, false, fmt.Errorf("store the answer: %w", err)
 	}
-	_, err = tx.Exec(ctx, `UPDATE `+table+` SET answer = $4 WHERE tenant = $1 AND path = $2 AND key = $3`,
-		key.Tenant, key.Path, key.Value, stored)
-	return answer, false, err
-}
-
-func replay[T any](ctx context.Context, tx pgx.Tx, table string, key Key) (answer T, err error) {
-	var body, stored []byte
-	err = tx.QueryRow(ctx, `SELECT body_hash, answer FROM `+table+` WHERE tenant = $1 AND path = $2 AND key = $3`,
-		key.Tenant, key.Path, key.Value).Scan(&body, &stored)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return answer, pg.ErrRepeat // cleared between the two statements: it is free again
-	}
-	if err != nil {
-		return answer, err
-	}
-	if string(body) != string(key.Body[:]) {
-		return answer, ErrReused
-	}
-	if err := json.Unmarshal(stored, &answer); err != nil {
-		return answer, fmt.Errorf("read the stored answer: %w", err)
-	}
-	return answer, nil
+	var store pgx.Batch
+	QueueStore(&store, schema, []Answer{{Key: key, Text: text}})
+	return answer, false, tx.SendBatch(ctx, &store).Close()
 }
 
 // Stored is the answer that a key has, and the hash of the body that it came with.
 type Stored struct {
 	Body [32]byte
 	Text []byte // JSON
+}
+
+// NearMidnight says of an instant of the database's clock whether rivals that use a key within a minute
+// of it may store it under different days.
+func NearMidnight(now time.Time) bool {
+	return now.Add(time.Minute).UTC().Day() != now.Add(-time.Minute).UTC().Day()
+}
+
+// QueueGuard makes rivals with the same keys wait in a transaction that begins near midnight; at other
+// times the index does. It comes before all other locks of the transaction.
+func QueueGuard(batch *pgx.Batch, keys []Key, now time.Time) {
+	if NearMidnight(now) {
+		queueLock(batch, keys)
+	}
+}
+
+// queueLock locks keys until the transaction ends, in one order.
+func queueLock(batch *pgx.Batch, keys []Key) {
+	names := make([]string, len(keys))
+	for i, k := range keys {
+		names[i] = k.Tenant + "\n" + k.Path + "\n" + k.Value
+	}
+	slices.Sort(names)
+	batch.Queue(`SELECT pg_advisory_xact_lock(h) FROM (SELECT hashtextextended(name, 7) AS h FROM unnest($1::text[]) AS name ORDER BY 1) AS locks`, names)
 }
 
 // QueueFind reads, with the other statements of a batch, which of the keys of one tenant have
@@ -111,7 +124,9 @@ func QueueFind(batch *pgx.Batch, schema string, keys []Key, found map[Key]Stored
 		paths[i], values[i] = k.Path, k.Value
 	}
 	batch.Queue(`SELECT k.path, k.key, k.body_hash, k.answer FROM unnest($2::text[], $3::text[]) AS w(path, key)
-		JOIN `+pgx.Identifier{schema, "idempotency_keys"}.Sanitize()+` k ON k.tenant = $1 AND k.path = w.path AND k.key = w.key`,
+		JOIN `+pgx.Identifier{schema, "idempotency_keys"}.Sanitize()+` k ON k.tenant = $1 AND k.path = w.path AND k.key = w.key
+		WHERE k.day >= (now() AT TIME ZONE 'UTC')::date - 1
+		  AND k.day <= (now() AT TIME ZONE 'UTC')::date + 1`,
 		keys[0].Tenant, paths, values).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			key := Key{Tenant: keys[0].Tenant}
@@ -133,10 +148,20 @@ type Answer struct {
 	Text []byte // JSON
 }
 
-// QueueStore stores the answers of one tenant's keys with the other statements of a batch. It
-// affects fewer rows than there are answers if one of the keys has been answered meanwhile; the
-// transaction must then be repeated.
-func QueueStore(batch *pgx.Batch, schema string, answers []Answer) *pgx.QueuedQuery {
+// storeSQL has the transaction repeated if one of the keys has been answered meanwhile.
+const storeSQL = `
+WITH stored AS (
+	INSERT INTO %[1]s.idempotency_keys (tenant, path, key, body_hash, answer)
+	SELECT $1, a.path, a.key, a.body_hash, a.answer::jsonb
+	  FROM unnest($2::text[], $3::text[], $4::bytea[], $5::text[]) WITH ORDINALITY AS a(path, key, body_hash, answer, n)
+	 ORDER BY a.n
+	ON CONFLICT DO NOTHING
+	RETURNING 1
+)
+SELECT %[1]s.must(count(*), $6) FROM stored`
+
+// QueueStore stores the answers of one tenant's keys with the other statements of a batch.
+func QueueStore(batch *pgx.Batch, schema string, answers []Answer) {
 	// Rivals insert in one order, so that they can't wait for each other in a circle.
 	slices.SortFunc(answers, func(a, b Answer) int {
 		return cmp.Or(strings.Compare(a.Key.Path, b.Key.Path), strings.Compare(a.Key.Value, b.Key.Value))
@@ -146,27 +171,21 @@ func QueueStore(batch *pgx.Batch, schema string, answers []Answer) *pgx.QueuedQu
 	for i, a := range answers {
 		paths[i], values[i], texts[i], bodies[i] = a.Key.Path, a.Key.Value, string(a.Text), a.Key.Body[:]
 	}
-	return batch.Queue(`INSERT INTO `+pgx.Identifier{schema, "idempotency_keys"}.Sanitize()+` (tenant, path, key, body_hash, answer)
-		SELECT $1, a.path, a.key, a.body_hash, a.answer::jsonb
-		  FROM unnest($2::text[], $3::text[], $4::bytea[], $5::text[]) WITH ORDINALITY AS a(path, key, body_hash, answer, n)
-		 ORDER BY a.n
-		ON CONFLICT DO NOTHING`, answers[0].Key.Tenant, paths, values, bodies, texts)
+	batch.Queue(fmt.Sprintf(storeSQL, pgx.Identifier{schema}.Sanitize()), answers[0].Key.Tenant, paths, values, bodies, texts, n)
 }
 
-// clearBatch bounds one clearing transaction.
-const clearBatch = 5000
+// Partitioned says how the keys of a schema are kept.
+func Partitioned(schema string) pg.Partitioned {
+	return pg.Partitioned{Schema: schema, Table: "idempotency_keys", Span: pg.Day}
+}
 
-// Clear deletes keys older than [Kept], a batch at a time, and says whether there are more.
-// Replicas may run it at once.
-func Clear(ctx context.Context, pool *pgxpool.Pool, schema string) (more bool, err error) {
-	table := pgx.Identifier{schema, "idempotency_keys"}.Sanitize()
-	tag, err := pool.Exec(ctx, `
-		WITH old AS MATERIALIZED (
-			SELECT tenant, path, key FROM `+table+`
-			 WHERE created_at < clock_timestamp() - make_interval(secs => $1)
-			 ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-		DELETE FROM `+table+` k USING old
-		 WHERE (k.tenant, k.path, k.key) = (old.tenant, old.path, old.key)
-		   AND k.created_at < clock_timestamp() - make_interval(secs => $1)`, Kept.Seconds(), clearBatch)
-	return tag.RowsAffected() == clearBatch, err
+// Clear drops the days whose keys are all older than [Kept], and makes those to come. Replicas
+// may run it at once.
+func Clear(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	p := Partitioned(schema)
+	if err := p.Ensure(ctx, pool); err != nil {
+		return err
+	}
+	_, err := p.Drop(ctx, pool, Kept)
+	return err
 }

@@ -22,13 +22,18 @@ const (
 	// beginSQL also bounds how long a replica that was frozen in mid-transaction can
 	// hold row locks. It is local to the transaction, so transaction poolers keep it apart,
 	// and both statements travel as one message.
-	beginSQL     = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'"
+	beginSQL     = "BEGIN; " + idleLimitSQL
+	idleLimitSQL = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 	beginReadSQL = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL idle_in_transaction_session_timeout = '60s'"
 )
 
 // ErrRepeat, returned by a transaction's function, rolls back and runs it again:
 // for a conflict that the function saw itself and that its rival will resolve.
 var ErrRepeat = errors.New("repeat the transaction")
+
+// codeNotAsDecided is what a schema's function must() raises: something isn't any more as it was
+// when the transaction was decided on. It is [ErrRepeat], said by the database.
+const codeNotAsDecided = "HF001"
 
 // TxOptions say how a transaction may be run. The zero value is a read-write
 // transaction at READ COMMITTED.
@@ -46,9 +51,17 @@ type TxOptions struct {
 // otherwise with what fn or the database said, in which case nothing stands.
 // It is safe for concurrent use.
 func InTx(ctx context.Context, pool *pgxpool.Pool, o TxOptions, fn func(pgx.Tx) error) error {
+	return repeat(ctx, o, func() error { return runTx(ctx, pool, o, fn) })
+}
+
+// repeat runs a transaction until it has an outcome that can stand.
+func repeat(ctx context.Context, o TxOptions, run func() error) error {
 	unknown := false // an earlier attempt may stand
 	for attempt := 1; ; attempt++ {
-		err := runTx(ctx, pool, o, fn)
+		err := run()
+		if Code(err) == codeNotAsDecided {
+			err = errors.Join(ErrRepeat, err)
+		}
 		if unknown && Unavailable(err) && !errors.Is(err, ErrCommitUnknown) {
 			err = fmt.Errorf("%w, and asking again failed: %w", ErrCommitUnknown, err)
 		}
@@ -91,10 +104,42 @@ func runTx(ctx context.Context, pool *pgxpool.Pool, o TxOptions, fn func(pgx.Tx)
 	return commitFate(tx.Commit(finishCtx))
 }
 
+// Autocommit runs one statement that is a transaction of its own, and reads its one row. It fails with
+// [pgx.ErrNoRows], with [ErrCommitUnknown] when the answer was lost, and otherwise with what the
+// database said, in which case nothing stands.
+func Autocommit(ctx context.Context, pool *pgxpool.Pool, sql string, args []any, row ...any) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	rows, err := conn.Query(ctx, sql, args...)
+	if err != nil {
+		return commitFate(err)
+	}
+	defer rows.Close()
+	got := rows.Next()
+	if got {
+		if err := rows.Scan(row...); err != nil {
+			return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
+		}
+	}
+	rows.Close()
+	err = rows.Err()
+	var said *pgconn.PgError
+	switch {
+	case err == nil && !got:
+		return pgx.ErrNoRows
+	case !got && errors.As(err, &said):
+		return err // even a FATAL: the row would have been sent before the commit
+	}
+	return commitFate(err)
+}
+
 // commitFate turns what COMMIT answered into what is known. An ERROR is the
 // server's word that it rolled back; a FATAL, or no answer, is no word at all.
 func commitFate(err error) error {
-	if err == nil || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrTxClosed) {
+	if err == nil || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrTxClosed) || pgconn.SafeToRetry(err) {
 		return err
 	}
 	var pgErr *pgconn.PgError

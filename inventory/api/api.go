@@ -28,7 +28,9 @@ func New(store *inventory.Store, pool *pgxpool.Pool, cfg httpapi.Config) *httpap
 	}
 	a := httpapi.New(cfg)
 	registerSKUs(a, store)
+	registerLocations(a, store)
 	registerReservations(a, store)
+	registerReturns(a, store)
 	return a
 }
 

@@ -35,7 +35,7 @@ func newShop(t *testing.T) *shop {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := httptest.NewServer(api.New(inventory.NewStore(s.db.Pool, clock, 0), s.db.Pool,
+		server := httptest.NewServer(api.New(inventory.NewStore(s.db.Pool, clock, inventory.Options{}), s.db.Pool,
 			httpapi.Config{Log: slog.New(slog.DiscardHandler)}))
 		t.Cleanup(server.Close)
 		s.replicas[i] = server.URL

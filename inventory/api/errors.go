@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -20,12 +21,15 @@ var rules = []httpapi.Rule{
 	{Err: inventory.ErrSoldOut, Status: http.StatusConflict, Code: "sold_out", Tell: tellShortages},
 	{Err: inventory.ErrExpiredSoldOut, Status: http.StatusConflict, Code: "expired_sold_out", Tell: tellShortages},
 	{Err: inventory.ErrCustomerLimit, Status: http.StatusConflict, Code: "customer_limit", Tell: tellLimit},
+	{Err: inventory.ErrHeld, Status: http.StatusConflict, Code: "held", Tell: tellState},
 	{Err: inventory.ErrExpired, Status: http.StatusConflict, Code: "expired", Tell: tellState},
 	{Err: inventory.ErrReleased, Status: http.StatusConflict, Code: "released", Tell: tellState},
 	{Err: inventory.ErrConfirmed, Status: http.StatusConflict, Code: "confirmed", Tell: tellState},
+	{Err: inventory.ErrOverReturned, Status: http.StatusConflict, Code: "over_returned", Tell: httpapi.TellAll},
 	{Err: inventory.ErrExtensionLimit, Status: http.StatusConflict, Code: "extension_limit"},
 	{Err: inventory.ErrBelowHeld, Status: http.StatusConflict, Code: "below_held", Tell: httpapi.TellAll},
 	{Err: inventory.ErrCountChanged, Status: http.StatusConflict, Code: "count_changed", Tell: httpapi.TellAll},
+	{Err: inventory.ErrLocationInUse, Status: http.StatusConflict, Code: "location_in_use", Tell: httpapi.TellAll},
 	{Err: inventory.ErrSKUInUse, Status: http.StatusConflict, Code: "sku_in_use"},
 	{Err: inventory.ErrOverloaded, Status: http.StatusServiceUnavailable, Code: httpapi.CodeOverloaded, Tell: func(_ error, p *httpapi.Problem) {
 		p.RetryAfter = time.Second
@@ -37,8 +41,8 @@ func tellInvalid(err error, p *httpapi.Problem) {
 	var bad *inventory.InvalidError
 	if errors.As(err, &bad) {
 		location := "body." + bad.Field
-		if bad.Field == "sku" { // the only field of a command that comes from the path
-			location = "path.sku"
+		if bad.Field == "sku" || bad.Field == "location" { // the fields of commands that come from the path
+			location = "path." + bad.Field
 		}
 		p.Detail = bad.Error()
 		p.Errors = []httpapi.FieldError{{Location: location, Message: bad.Reason}}
@@ -49,7 +53,7 @@ func tellShortages(err error, p *httpapi.Problem) {
 	var short *inventory.ShortageError
 	if errors.As(err, &short) {
 		p.Detail = short.Error()
-		p.Members = map[string]any{"shortages": short.Shortages}
+		p.Members = map[string]any{"shortages": json.RawMessage(httpapi.AppendList(nil, short.Shortages, appendShortage))}
 	}
 }
 

@@ -46,6 +46,7 @@ type reserveInput struct {
 		Customer     string            `json:"customer,omitempty" minLength:"1" maxLength:"255"`
 		Reference    string            `json:"reference,omitempty" minLength:"1" maxLength:"255"`
 		AllowPartial bool              `json:"allow_partial,omitempty" doc:"Hold what is free if it is less"`
+		Allocate     string            `json:"allocate,omitempty" enum:"prefer,fewest,spread" doc:"From where lines that name no location are taken: by rank (the default), from as few as can serve all, or in proportion to what is free"`
 	}
 }
 
@@ -65,10 +66,12 @@ func (p ReservationPath) id() (uuid.UUID, error) {
 
 type confirmInput struct {
 	ReservationPath
-	Body *struct {
-		Lines  linesToSell `json:"lines,omitempty" minItems:"1" maxItems:"100" nullable:"false" doc:"Sell this part and release the rest"`
-		Retake bool        `json:"retake,omitempty" doc:"If it has expired, take the stock again if it is free"`
-	}
+	Body *confirmBody
+}
+
+type confirmBody struct {
+	Lines  linesToSell `json:"lines,omitempty" minItems:"1" maxItems:"100" nullable:"false" doc:"Sell this part and release the rest"`
+	Retake bool        `json:"retake,omitempty" doc:"If it has expired, take the stock again if it is free"`
 }
 
 type releaseInput struct {
@@ -102,16 +105,34 @@ func change(ctx context.Context, path ReservationPath, act func(uuid.UUID) (inve
 	return r, err
 }
 
-func registerReservations(a *httpapi.API, store *inventory.Store) {
-	const tag = "Reservations"
-	httpapi.Register(a, httpapi.Op{
-		Method: http.MethodPost, Path: "/v1/reservations", Scope: apikey.Write, Tag: tag,
+// The operations that have codecs.
+var (
+	reserveOp = httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/reservations", Scope: apikey.Write, Tag: reservationsTag,
 		Summary: "Hold units", Status: http.StatusCreated,
 		Codes: []string{"sku_not_found", "location_not_found", "sold_out", "customer_limit", "customer_required"},
-	},
+	}
+	confirmOp = httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/reservations/{id}/confirm", Scope: apikey.Write, Tag: reservationsTag,
+		Summary: "Sell what is held", Codes: []string{"reservation_not_found", "expired", "released", "confirmed", "expired_sold_out", "customer_limit", "over_confirmed"},
+	}
+	releaseOp = httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/reservations/{id}/release", Scope: apikey.Write, Tag: reservationsTag,
+		Summary: "Give a hold back", Codes: []string{"reservation_not_found", "confirmed"},
+	}
+	extendOp = httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/reservations/{id}/extend", Scope: apikey.Write, Tag: reservationsTag,
+		Summary: "Hold on for longer", Codes: []string{"reservation_not_found", "expired", "released", "confirmed", "extension_limit"},
+	}
+)
+
+const reservationsTag = "Reservations"
+
+func registerReservations(a *httpapi.API, store *inventory.Store) {
+	httpapi.RegisterWithCodec(a, reserveOp, reserveCodec,
 		func(ctx context.Context, in *reserveInput) (inventory.Reservation, error) {
 			b := in.Body
-			cmd := inventory.Reserve{Lines: linesOf(b.Lines), Customer: b.Customer, Reference: b.Reference, AllowPartial: b.AllowPartial}
+			cmd := inventory.Reserve{Lines: linesOf(b.Lines), Customer: b.Customer, Reference: b.Reference, AllowPartial: b.AllowPartial, Allocate: inventory.Allocation(b.Allocate)}
 			if b.TTL != nil {
 				if cmd.TTL = time.Duration(*b.TTL); cmd.TTL <= 0 {
 					return inventory.Reservation{}, httpapi.Invalid("body.ttl", "must be positive")
@@ -122,7 +143,7 @@ func registerReservations(a *httpapi.API, store *inventory.Store) {
 			return r, err
 		})
 	httpapi.Register(a, httpapi.Op{
-		Method: http.MethodGet, Path: "/v1/reservations/{id}", Scope: apikey.Read, Tag: tag,
+		Method: http.MethodGet, Path: "/v1/reservations/{id}", Scope: apikey.Read, Tag: reservationsTag,
 		Summary: "Read a reservation", Codes: []string{"reservation_not_found"},
 	},
 		func(ctx context.Context, in *ReservationPath) (inventory.Reservation, error) {
@@ -133,22 +154,19 @@ func registerReservations(a *httpapi.API, store *inventory.Store) {
 			return store.GetReservation(ctx, httpapi.Tenant(ctx), id)
 		})
 	httpapi.Register(a, httpapi.Op{
-		Method: http.MethodGet, Path: "/v1/reservations", Scope: apikey.Read, Tag: tag,
+		Method: http.MethodGet, Path: "/v1/reservations", Scope: apikey.Read, Tag: reservationsTag,
 		Summary: "List reservations", Description: "Newest first.",
 	},
 		func(ctx context.Context, in *listReservationsInput) (httpapi.Page[inventory.Reservation], error) {
-			var before uuid.UUID
+			var before inventory.Position
 			if _, err := in.After("reservations", &before); err != nil {
 				return httpapi.Page[inventory.Reservation]{}, err
 			}
 			filter := inventory.ReservationFilter{SKU: in.SKU, Status: inventory.Status(in.Status), Customer: in.Customer, Reference: in.Reference}
 			rows, err := store.ListReservations(ctx, httpapi.Tenant(ctx), filter, before, in.Limit+1)
-			return httpapi.NewPage(rows, in.Limit, "reservations", func(last inventory.Reservation) uuid.UUID { return last.ID }), err
+			return httpapi.NewPage(rows, in.Limit, "reservations", inventory.Reservation.Position), err
 		})
-	httpapi.Register(a, httpapi.Op{
-		Method: http.MethodPost, Path: "/v1/reservations/{id}/confirm", Scope: apikey.Write, Tag: tag,
-		Summary: "Sell what is held", Codes: []string{"reservation_not_found", "expired", "released", "confirmed", "expired_sold_out", "customer_limit", "over_confirmed"},
-	},
+	httpapi.RegisterWithCodec(a, confirmOp, confirmCodec,
 		func(ctx context.Context, in *confirmInput) (inventory.Reservation, error) {
 			return change(ctx, in.ReservationPath, func(id uuid.UUID) (inventory.Reservation, bool, error) {
 				cmd := inventory.Confirmation{ID: id}
@@ -161,19 +179,13 @@ func registerReservations(a *httpapi.API, store *inventory.Store) {
 				return store.Confirm(ctx, callerOf(ctx), cmd)
 			})
 		})
-	httpapi.Register(a, httpapi.Op{
-		Method: http.MethodPost, Path: "/v1/reservations/{id}/release", Scope: apikey.Write, Tag: tag,
-		Summary: "Give a hold back", Codes: []string{"reservation_not_found", "confirmed"},
-	},
+	httpapi.RegisterWithCodec(a, releaseOp, releaseCodec,
 		func(ctx context.Context, in *releaseInput) (inventory.Reservation, error) {
 			return change(ctx, in.ReservationPath, func(id uuid.UUID) (inventory.Reservation, bool, error) {
 				return store.Release(ctx, callerOf(ctx), inventory.Release{ID: id})
 			})
 		})
-	httpapi.Register(a, httpapi.Op{
-		Method: http.MethodPost, Path: "/v1/reservations/{id}/extend", Scope: apikey.Write, Tag: tag,
-		Summary: "Hold on for longer", Codes: []string{"reservation_not_found", "expired", "released", "confirmed", "extension_limit"},
-	},
+	httpapi.RegisterWithCodec(a, extendOp, extendCodec,
 		func(ctx context.Context, in *extendInput) (inventory.Reservation, error) {
 			return change(ctx, in.ReservationPath, func(id uuid.UUID) (inventory.Reservation, bool, error) {
 				return store.Extend(ctx, callerOf(ctx), inventory.Extension{ID: id, TTL: time.Duration(in.Body.TTL)})

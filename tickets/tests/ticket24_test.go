@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/google/uuid"
@@ -102,10 +103,10 @@ func dueReservations(t *testing.T, pool *pgxpool.Pool, n int) map[uuid.UUID]bool
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := inventory.NewStore(pool, clock, 0)
+	store := inventory.NewStore(pool, clock, inventory.Options{})
 	caller := inventory.Caller{Tenant: "ticket24-" + uuid.NewString(), Actor: "ticket24"}
 	t.Cleanup(func() {
-		for _, table := range []string{"reservations", "ledger", "stock", "skus"} {
+		for _, table := range []string{"reservations", "reservation_history", "ledger", "stock", "skus"} {
 			if _, err := pool.Exec(context.Background(), "DELETE FROM inventory."+table+" WHERE tenant = $1", caller.Tenant); err != nil {
 				t.Errorf("clean up: %v", err)
 			}
@@ -142,7 +143,7 @@ func TestTicket24ReapOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := inventory.NewStore(pool, clock, 0)
+	store := inventory.NewStore(pool, clock, inventory.Options{})
 	reap := func() {
 		t.Helper()
 		for full := true; full; {
@@ -154,11 +155,11 @@ func TestTicket24ReapOnce(t *testing.T) {
 	expired := func() (n int) {
 		t.Helper()
 		for id := range due {
-			var status string
-			if err := pool.QueryRow(t.Context(), "SELECT status FROM inventory.reservations WHERE id = $1", id).Scan(&status); err != nil {
+			var gone bool
+			if err := pool.QueryRow(t.Context(), "SELECT status = 'expired' FROM inventory.reservation_history WHERE id = $1", id).Scan(&gone); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 				t.Fatal(err)
 			}
-			if status == "expired" {
+			if gone {
 				n++
 			}
 		}
@@ -176,7 +177,7 @@ func TestTicket24ReapOnce(t *testing.T) {
 		t.Errorf("%d of 3 were given back", n)
 	}
 	var held int64
-	err = pool.QueryRow(t.Context(), `SELECT held FROM inventory.stock WHERE tenant = (SELECT tenant FROM inventory.reservations WHERE id = $1)`,
+	err = pool.QueryRow(t.Context(), `SELECT held FROM inventory.stock WHERE tenant = (SELECT tenant FROM inventory.reservation_history WHERE id = $1)`,
 		anyOf(due)).Scan(&held)
 	if err != nil || held != 0 {
 		t.Errorf("held is %d, %v; want 0", held, err)

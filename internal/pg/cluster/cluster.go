@@ -39,6 +39,7 @@ type Config struct {
 	Port     int       // on 127.0.0.1; 0: a free one
 	Volatile bool      // for tests: no flushing, many connections, a crash loses everything
 	Progress io.Writer // a line for each slow step; nil: none
+	Settings []string  // more of the server's settings, as name=value; they win over what is set here
 }
 
 // Cluster is a running server. Stop it before the process ends.
@@ -111,14 +112,14 @@ func (c *Cluster) start(ctx context.Context, cfg Config, dir string) error {
 		for attempt := 1; ; attempt++ {
 			c.Port, err = freePort()
 			if err == nil {
-				err = c.run(ctx, who, data, cfg.Volatile)
+				err = c.run(ctx, who, data, cfg)
 			}
 			if err == nil || attempt == 5 || !errors.Is(err, errPortTaken) {
 				return err
 			}
 		}
 	}
-	return c.run(ctx, who, data, cfg.Volatile)
+	return c.run(ctx, who, data, cfg)
 }
 
 // initialize makes the data folder. The marker comes last: a folder without it is the
@@ -154,7 +155,7 @@ func (c *Cluster) initialize(ctx context.Context, who *syscall.Credential, data 
 var errPortTaken = errors.New("port is taken")
 
 // run starts the server and waits until it answers, or says why it doesn't.
-func (c *Cluster) run(ctx context.Context, who *syscall.Credential, data string, volatile bool) error {
+func (c *Cluster) run(ctx context.Context, who *syscall.Credential, data string, cfg Config) error {
 	if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port))); err != nil {
 		return fmt.Errorf("PostgreSQL's port 127.0.0.1:%d: %w: %w", c.Port, errPortTaken, err)
 	} else {
@@ -167,9 +168,12 @@ func (c *Cluster) run(ctx context.Context, who *syscall.Credential, data string,
 		"-c", "max_wal_size=2GB", "-c", "jit=off", "-c", "timezone=UTC", "-c", "log_timezone=UTC",
 		"-c", "log_min_messages=fatal", "-c", "log_line_prefix=%m [%p] ",
 	}
-	if volatile {
+	if cfg.Volatile {
 		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off",
 			"-c", "shared_buffers=128MB", "-c", "autovacuum_naptime=10s")
+	}
+	for _, setting := range cfg.Settings {
+		args = append(args, "-c", setting)
 	}
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -1,0 +1,225 @@
+package inventory
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"holdfast/internal/idempotency"
+	"holdfast/internal/pg"
+)
+
+// Every statement here judges what it changes by itself, since COMMIT is already on its way
+// behind it: inventory.must fails the transaction, which is then decided anew.
+
+// writeStockSQL changes the counters. Each row must be as it was decided on, and the time of the
+// most urgent command not yet over.
+const writeStockSQL = `
+WITH written AS (
+	UPDATE inventory.stock s SET on_hand = w.on_hand, held = w.held, sold = w.sold
+	  FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
+	    AS w(sku, location, on_hand, held, sold, on_hand_before, held_before)
+	 WHERE s.tenant = $1 AND s.sku = w.sku AND s.location = w.location
+	   AND s.on_hand = w.on_hand_before AND s.held = w.held_before
+	   AND clock_timestamp() < coalesce($9, 'infinity'::timestamptz)
+	RETURNING 1
+)
+SELECT inventory.must(count(*), $10) FROM written`
+
+// insertReservationSQL makes one reservation of several lines: arrays of arrays of different
+// lengths can't be handed over.
+const insertReservationSQL = `
+INSERT INTO inventory.reservations (id, tenant, line_skus, line_locations, line_quantities, line_wanted,
+                                    customer, reference, first_ttl, created_at, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, nullif($7, ''), nullif($8, ''), make_interval(secs => $9), $10, $11)`
+
+// insertSinglesSQL makes the reservations of one line, which are most, in one statement.
+const insertSinglesSQL = `
+INSERT INTO inventory.reservations (id, tenant, line_skus, line_locations, line_quantities, line_wanted,
+                                    customer, reference, first_ttl, created_at, expires_at)
+SELECT r.id, $1, ARRAY[r.sku], ARRAY[r.location], ARRAY[r.quantity], CASE WHEN r.wanted IS NOT NULL THEN ARRAY[r.wanted] END,
+       nullif(r.customer, ''), nullif(r.reference, ''), make_interval(secs => r.ttl), $2::timestamptz, $2::timestamptz + make_interval(secs => r.ttl)
+  FROM unnest($3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::text[], $10::float8[])
+    AS r(id, sku, location, quantity, wanted, customer, reference, ttl)`
+
+// finishSQL moves holds that haven't run out, whatever the time was when it was decided, to the history.
+const finishSQL = `
+WITH gone AS (
+	DELETE FROM inventory.reservations r USING unnest($2::uuid[], $3::text[], $4::timestamptz[]) AS c(id, new_status, new_expires_at)
+	 WHERE r.tenant = $1 AND r.id = c.id AND r.status = 'held' AND r.expires_at > clock_timestamp()
+	   AND clock_timestamp() < coalesce($6, 'infinity'::timestamptz)
+	RETURNING r.*, c.new_status, c.new_expires_at
+), kept AS (
+	INSERT INTO inventory.reservation_history (id, tenant, line_skus, line_locations, line_quantities, line_wanted, customer, reference,
+	                                           first_ttl, created_at, expires_at, status, settled_at, line_confirmed)
+	SELECT id, tenant, line_skus, line_locations, line_quantities, line_wanted, customer, reference,
+	       first_ttl, created_at, new_expires_at, new_status, $5, CASE WHEN new_status = 'confirmed' THEN line_quantities END
+	  FROM gone
+)
+SELECT inventory.must(count(*), $7) FROM gone`
+
+// extendSQL moves the expiry of holds that haven't run out.
+const extendSQL = `
+WITH extended AS (
+	UPDATE inventory.reservations r SET expires_at = c.expires_at
+	  FROM unnest($2::uuid[], $3::timestamptz[]) AS c(id, expires_at)
+	 WHERE r.tenant = $1 AND r.id = c.id AND r.status = 'held' AND r.expires_at > clock_timestamp()
+	   AND clock_timestamp() < coalesce($4, 'infinity'::timestamptz)
+	RETURNING 1
+)
+SELECT inventory.must(count(*), $5) FROM extended`
+
+// retakeSQL sells a reservation that had expired.
+const retakeSQL = `
+WITH sold AS (
+	UPDATE inventory.reservation_history SET status = 'confirmed', settled_at = $3, line_confirmed = $4
+	 WHERE tenant = $1 AND id = $2 AND status = 'expired' AND clock_timestamp() < coalesce($5, 'infinity'::timestamptz)
+	RETURNING 1
+)
+SELECT inventory.must(count(*), 1) FROM sold`
+
+// confirmPartSQL says of a reservation that was confirmed in part which part.
+const confirmPartSQL = `
+WITH part AS (
+	UPDATE inventory.reservation_history SET line_confirmed = $3 WHERE tenant = $1 AND id = $2 AND status = 'confirmed' RETURNING 1
+)
+SELECT inventory.must(count(*), 1) FROM part`
+
+const insertEntriesSQL = `
+INSERT INTO inventory.ledger (tenant, sku, location, kind, event, delta_on_hand, delta_held, on_hand, held, reservation_id, reference, actor)
+SELECT $1, e.sku, e.location, e.kind, nullif(e.event, ''), e.delta_on_hand, e.delta_held, e.on_hand, e.held, e.reservation_id, nullif(e.reference, ''), e.actor
+  FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::uuid[], $11::text[], $12::text[])
+       WITH ORDINALITY AS e(sku, location, kind, event, delta_on_hand, delta_held, on_hand, held, reservation_id, reference, actor, n)
+ ORDER BY e.n`
+
+// write writes what was decided, in one message with COMMIT. If anything isn't as it was decided
+// on any more, a hold that has run out since, say, the whole transaction is repeated.
+func (b *books) write(ctx context.Context, tx *pg.Pipeline) error {
+	if len(b.made) == 0 && len(b.changed) == 0 && len(b.answered) == 0 {
+		return nil
+	}
+	var pipeline pgx.Batch
+	b.queueStock(&pipeline)
+	b.queueMade(&pipeline)
+	b.queueChanged(&pipeline)
+	b.queueEntries(&pipeline)
+	b.queueBought(&pipeline)
+	if len(b.answered) > 0 {
+		answers := make([]idempotency.Answer, len(b.answered))
+		for i, t := range b.answered {
+			text, err := json.Marshal(t.answer)
+			if err != nil {
+				return err
+			}
+			answers[i] = idempotency.Answer{Key: t.caller.Key, Text: text}
+		}
+		idempotency.QueueStore(&pipeline, schemaName, answers)
+	}
+	return tx.Commit(ctx, &pipeline)
+}
+
+func (b *books) queueStock(pipeline *pgx.Batch) {
+	var skus, locations []string
+	var onHand, held, sold, onHandBefore, heldBefore []int64
+	for _, i := range b.items {
+		for _, s := range i.shelves {
+			if s.changed() {
+				skus, locations = append(skus, s.sku), append(locations, s.location)
+				onHand, held, sold = append(onHand, s.onHand), append(held, s.held), append(sold, s.sold)
+				onHandBefore, heldBefore = append(onHandBefore, s.before.onHand), append(heldBefore, s.before.held)
+			}
+		}
+	}
+	if n := len(skus); n > 0 {
+		pipeline.Queue(writeStockSQL, b.tenant, skus, locations, onHand, held, sold, onHandBefore, heldBefore, b.deadline, n)
+	}
+}
+
+func (b *books) queueMade(pipeline *pgx.Batch) {
+	var ids []uuid.UUID
+	var skus, locations, customers, references []string
+	var quantities []int64
+	var wanted []*int64
+	var ttls []float64
+	for _, r := range b.made {
+		if len(r.Lines) > 1 {
+			skus, locations, quantities, wanted, _ := columnsOf(r.Lines)
+			pipeline.Queue(insertReservationSQL, r.ID, b.tenant, skus, locations, quantities, wanted,
+				r.Customer, r.Reference, r.firstTTL.Seconds(), r.CreatedAt, r.ExpiresAt)
+			continue
+		}
+		l := r.Lines[0]
+		ids = append(ids, r.ID)
+		skus, locations, quantities, wanted = append(skus, l.SKU), append(locations, l.Location), append(quantities, l.Quantity), append(wanted, l.Wanted)
+		customers, references, ttls = append(customers, r.Customer), append(references, r.Reference), append(ttls, r.firstTTL.Seconds())
+	}
+	if len(ids) > 0 {
+		pipeline.Queue(insertSinglesSQL, b.tenant, b.now, ids, skus, locations, quantities, wanted, customers, references, ttls)
+	}
+}
+
+func (b *books) queueChanged(pipeline *pgx.Batch) {
+	var finished, extended []uuid.UUID
+	var statuses []string
+	var expiresAt, until []time.Time
+	for _, r := range b.changed {
+		switch {
+		case r.stored == Expired:
+			_, _, _, _, confirmed := columnsOf(r.Lines)
+			pipeline.Queue(retakeSQL, b.tenant, r.ID, r.SettledAt, confirmed, b.deadline)
+		case r.Status == Held:
+			extended, until = append(extended, r.ID), append(until, r.ExpiresAt)
+		default:
+			finished, statuses, expiresAt = append(finished, r.ID), append(statuses, string(r.Status)), append(expiresAt, r.ExpiresAt)
+		}
+	}
+	if len(extended) > 0 {
+		pipeline.Queue(extendSQL, b.tenant, extended, until, b.deadline, len(extended))
+	}
+	if len(finished) == 0 {
+		return
+	}
+	pipeline.Queue(finishSQL, b.tenant, finished, statuses, expiresAt, b.now, b.deadline, len(finished))
+	for _, r := range b.changed {
+		if _, _, quantities, _, confirmed := columnsOf(r.Lines); r.stored == Held && confirmed != nil && !slices.Equal(quantities, confirmed) {
+			pipeline.Queue(confirmPartSQL, b.tenant, r.ID, confirmed)
+		}
+	}
+}
+
+func (b *books) queueEntries(pipeline *pgx.Batch) {
+	n := len(b.entries)
+	if n == 0 {
+		return
+	}
+	skus, locations, kinds, events := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	deltaOnHand, deltaHeld, onHand, held := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	ids, references, actors := make([]uuid.UUID, n), make([]string, n), make([]string, n)
+	for i, e := range b.entries {
+		skus[i], locations[i], kinds[i], events[i] = e.sku, e.location, e.kind, e.event
+		deltaOnHand[i], deltaHeld[i], onHand[i], held[i] = e.deltaOnHand, e.deltaHeld, e.onHand, e.held
+		ids[i], references[i], actors[i] = e.reservation, e.reference, e.actor
+	}
+	pipeline.Queue(insertEntriesSQL, b.tenant, skus, locations, kinds, events, deltaOnHand, deltaHeld, onHand, held, ids, references, actors)
+}
+
+// columnsOf is lines as they are stored: side by side.
+func columnsOf(lines []Line) (skus, locations []string, quantities, wanted, confirmed []int64) {
+	for _, l := range lines {
+		skus, locations, quantities = append(skus, l.SKU), append(locations, l.Location), append(quantities, l.Quantity)
+		if l.Wanted != nil {
+			wanted = append(wanted, *l.Wanted)
+		}
+		if l.Confirmed != nil {
+			confirmed = append(confirmed, *l.Confirmed)
+		}
+	}
+	return skus, locations, quantities, wanted, confirmed
+}
+
+func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
