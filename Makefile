@@ -24,13 +24,16 @@ test: ## Run all tests, on private PostgreSQL clusters, with the race detector
 check: ## Format, vet, lint, tidy modules
 	@test -z "$$($(TOOLS) gofumpt -l .)" || { $(TOOLS) gofumpt -d .; exit 1; }
 	go vet ./...
+	cd bench && go vet ./...
 	$(TOOLS) staticcheck ./...
 	$(TOOLS) unparam ./...
 	go mod tidy -diff
 	cd tools && go mod tidy -diff
+	cd bench && go mod tidy -diff
 
 .PHONY: bench
-bench: ## Run the micro-benchmarks (the comparisons with other systems come with their own module)
+bench: ## Compare with other systems side by side, and run the micro-benchmarks; docs/benchmarks.md says what of
+	cd bench && go run ./inventory
 	go test -run '^$$' -bench . -benchtime 1s ./...
 
 .PHONY: clean

@@ -14,7 +14,7 @@ import (
 func pulled(name string, every time.Duration) Spec {
 	spec := DefaultSpec()
 	spec.Schedule.Every = every
-	spec.Target.Pull = &Pull{name}
+	spec.Target.Pull = &Pull{Queue: name}
 	return spec
 }
 
@@ -255,7 +255,7 @@ func TestRunsFollowTheirJob(t *testing.T) {
 	if _, _, err := w.store.TriggerJob(t.Context(), me, "job", nil); err != nil || len(flying) != 1 {
 		t.Fatal(flying, err)
 	}
-	spec.Target.Pull, spec.Priority, spec.Retry.MaxAttempts, spec.Retry.Backoff = &Pull{"new"}, 7, 2, 0
+	spec.Target.Pull, spec.Priority, spec.Retry.MaxAttempts, spec.Retry.Backoff = &Pull{Queue: "new"}, 7, 2, 0
 	w.put("job", spec)
 	if n := w.count(`SELECT count(*) FROM chronos.job_runs WHERE (queue, priority, max_attempts) = ('default/new', 7, 2)`); n != 3 {
 		t.Errorf("%d runs follow, want 3", n)

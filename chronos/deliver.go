@@ -44,34 +44,33 @@ func (d *dispatcher) deliver(dv *delivery, secrets []webhook.Secret) {
 		}))
 		return
 	}
-	result := d.client.Send(dv.send, request(&dv.run, spec.Target.Webhook, secrets))
+	result := d.client.Send(dv.send, request(&dv.run, spec.Target.Webhook, d.store.Now(), secrets))
 	switch {
 	case result.Outcome == webhook.Cancelled && dv.lease.Err() != nil:
 		d.store.metrics.attempts.WithLabelValues("lease_lost").Inc()
 		d.log.Warn("a delivery was stopped: its lease couldn't be renewed, or its run was cancelled", "run", dv.run.ID, "job", dv.run.Job)
 	case result.Outcome == webhook.Cancelled:
 		d.store.metrics.attempts.WithLabelValues(queue.OutcomeReleased).Inc()
-		d.settle(dv, func(ctx context.Context, tx pgx.Tx) (queue.Status, error) {
-			return "", queue.Release(ctx, tx, []queue.Holding{dv.run.Holding()})
-		})
+		d.settle(dv, d.inTx(func(ctx context.Context, tx pgx.Tx) (queue.Finished, error) {
+			return queue.Finished{}, queue.Release(ctx, tx, []queue.Holding{dv.run.Holding()})
+		}))
 	case result.Class == webhook.ClassAccepted:
 		d.store.metrics.attempts.WithLabelValues(string(result.Outcome)).Inc()
 		lease := max(d.flight.lease, spec.Target.Webhook.Timeout)
-		d.settle(dv, func(ctx context.Context, tx pgx.Tx) (queue.Status, error) {
-			return "", queue.Accept(ctx, tx, dv.run.Holding(), lease, attempt(result))
-		})
+		d.settle(dv, d.inTx(func(ctx context.Context, tx pgx.Tx) (queue.Finished, error) {
+			return queue.Finished{}, queue.Accept(ctx, tx, dv.run.Holding(), lease, attempt(result))
+		}))
 	default:
 		d.store.metrics.attempts.WithLabelValues(string(result.Outcome)).Inc()
 		d.settle(dv, d.finishing(dv, &spec, result))
 	}
 }
 
-// request is the attempt to be made. Its timestamp is the database's: the start of the lease
-// plus what has passed since, which is next to nothing.
-func request(r *queue.Run, w *Webhook, secrets []webhook.Secret) webhook.Request {
+// request is the attempt to be made now, by the database's clock.
+func request(r *queue.Run, w *Webhook, now time.Time, secrets []webhook.Secret) webhook.Request {
 	return webhook.Request{
 		URL: w.URL, Method: w.Method, Headers: w.Headers, Body: body(r, w), Timeout: w.Timeout,
-		ID: r.ID.String(), Timestamp: r.StartedAt, Secrets: secrets,
+		ID: r.ID.String(), Timestamp: now, Secrets: secrets,
 		Own: map[string]string{
 			"Chronos-Job":           r.Job,
 			"Chronos-Attempt":       strconv.Itoa(r.Attempt),
@@ -109,8 +108,21 @@ func attempt(r webhook.Result) queue.Attempt {
 	return queue.Attempt{Outcome: string(r.Outcome), StatusCode: r.StatusCode, LatencyMS: &latency, Response: r.Response, Error: r.Error}
 }
 
-// finishing ends the attempt by its result. A receiver that is gone also pauses the job.
-func (d *dispatcher) finishing(dv *delivery, spec *Spec, r webhook.Result) func(context.Context, pgx.Tx) (queue.Status, error) {
+// store is one try to store what came of a delivery; it may be repeated: the token fences it.
+type store func(ctx context.Context) (queue.Finished, error)
+
+func (d *dispatcher) inTx(fn func(context.Context, pgx.Tx) (queue.Finished, error)) store {
+	return func(ctx context.Context) (out queue.Finished, err error) {
+		err = queue.InTx(ctx, d.store.pool, pg.TxOptions{RepeatUnknown: true}, func(tx pgx.Tx) (err error) {
+			out, err = fn(ctx, tx)
+			return err
+		})
+		return out, err
+	}
+}
+
+// finishing ends the attempt by its result, together with others. A receiver that is gone also pauses the job.
+func (d *dispatcher) finishing(dv *delivery, spec *Spec, r webhook.Result) store {
 	f := queue.Finish{Holding: dv.run.Holding(), Kind: queue.Fail, Attempt: attempt(r), Delay: spec.Retry.delay(r.RetryAfter)}
 	switch r.Class {
 	case webhook.ClassSuccess:
@@ -118,36 +130,32 @@ func (d *dispatcher) finishing(dv *delivery, spec *Spec, r webhook.Result) func(
 	case webhook.ClassFinal, webhook.ClassGone:
 		f.Final = true
 	}
-	return func(ctx context.Context, tx pgx.Tx) (queue.Status, error) {
-		done, err := f.End(ctx, tx)
-		if err != nil || r.Class != webhook.ClassGone || done.Repeated {
-			return done.Status, err
-		}
-		_, err = tx.Exec(ctx, `
-			UPDATE chronos.jobs SET paused_at = clock_timestamp(), paused_until = NULL, pause_reason = $2,
-			       revision = revision + 1, updated_at = clock_timestamp()
-			 WHERE id = $1 AND deleted_at IS NULL
-			   AND (paused_at IS NULL OR paused_until <= clock_timestamp())`, dv.run.JobID, reasonGone)
-		return done.Status, err
+	if r.Class != webhook.ClassGone {
+		return func(context.Context) (queue.Finished, error) { return d.finisher.end(f) }
 	}
+	return d.inTx(func(ctx context.Context, tx pgx.Tx) (queue.Finished, error) {
+		done, err := f.End(ctx, tx)
+		if err != nil || done.Repeated {
+			return done, err
+		}
+		return done, pauseGone(ctx, tx, dv.run.JobID)
+	})
 }
 
 // settle stores what came of a delivery, again and again until it is stored, refused for
-// good, or the lease is over. What it stores may be repeated: the token fences it.
-func (d *dispatcher) settle(dv *delivery, store func(context.Context, pgx.Tx) (queue.Status, error)) {
+// good, or the lease is over.
+func (d *dispatcher) settle(dv *delivery, try store) {
 	refused := 0
 	for pause := settlePause; ; pause = min(2*pause, pollEvery) {
-		var status queue.Status
 		ctx, cancel := context.WithTimeout(dv.lease, settleTimeout)
-		err := queue.InTx(ctx, d.store.pool, pg.TxOptions{RepeatUnknown: true}, func(tx pgx.Tx) (err error) {
-			status, err = store(ctx, tx)
-			return err
-		})
+		done, err := try(ctx)
 		cancel()
 		if err == nil {
-			d.store.metrics.ended(status)
-			if status == queue.Pending {
-				d.store.wake()
+			d.store.metrics.ended(done.Status)
+			if done.Woke {
+				d.store.bell.ring("")
+			} else if done.Status == queue.Pending {
+				d.store.bell.ringHere("")
 			}
 			return
 		}

@@ -16,7 +16,7 @@ import (
 
 const (
 	// claimBatch bounds the runs that are leased at once.
-	claimBatch = 100
+	claimBatch = 250
 	// claimTimeout bounds one claim.
 	claimTimeout = 5 * time.Second
 	// claimPause is the pause when what is due is in somebody else's hands.
@@ -33,7 +33,11 @@ type dispatcher struct {
 	worker string
 	slots  chan struct{} // a value for each delivery that may be in flight
 	perJob int           // how many of them one job may have
+	front  *queue.Front  // of the dispatchers' queue
 	log    *slog.Logger
+
+	finisher *finisher
+	secrets  map[string]knownSecrets // by tenant; lead's alone
 
 	deliveries sync.WaitGroup
 }
@@ -62,6 +66,7 @@ func (d *dispatcher) run(ctx context.Context, drain time.Duration) error {
 func (d *dispatcher) lead(ctx context.Context) {
 	failing, expected := false, true
 	for ctx.Err() == nil {
+		rang := d.store.bell.wait("")
 		free := d.reserve(ctx)
 		if free == 0 {
 			return
@@ -72,7 +77,7 @@ func (d *dispatcher) lead(ctx context.Context) {
 		}
 		d.giveBack(free - started)
 		wait := pollEvery
-		if err == nil && !more {
+		if err == nil && (!more || d.front.Stale()) {
 			wait, expected, err = d.untilDue(ctx)
 		}
 		switch {
@@ -90,7 +95,7 @@ func (d *dispatcher) lead(ctx context.Context) {
 		failing = err != nil
 		select {
 		case <-ctx.Done():
-		case <-d.store.due:
+		case <-rang:
 			expected = true
 		case <-time.After(wait):
 		}
@@ -135,9 +140,46 @@ func (d *dispatcher) giveBack(n int) {
 	}
 }
 
-// demand is what the dispatcher can take now.
+// demand is what the dispatcher can take now. Backfills have half of what it can do at most.
 func (d *dispatcher) demand(free int) queue.Claim {
-	return queue.Claim{Worker: d.worker, Max: free, For: d.flight.lease, PerJob: d.perJob, Going: d.flight.byJob()}
+	going, backfills := d.flight.byJob()
+	c := queue.Claim{Worker: d.worker, Max: free, For: d.flight.lease, PerJob: d.perJob, Going: going, Front: d.front}
+	if c.Backfill = max(1, cap(d.slots)/2) - backfills; c.Backfill <= 0 {
+		c.Backfill = -1
+	}
+	return c
+}
+
+// knownSecrets are a tenant's, as they were a moment ago: one that was replaced since signs on for a day anyway.
+type knownSecrets struct {
+	secrets []webhook.Secret
+	until   time.Time
+}
+
+// secretsLast is how long they are taken as known.
+const secretsLast = 5 * time.Second
+
+// secretsOf gives the secrets that sign the runs, by tenant.
+func (d *dispatcher) secretsOf(ctx context.Context, tx pgx.Tx, runs []queue.Run) (map[string][]webhook.Secret, error) {
+	secrets := map[string][]webhook.Secret{}
+	var unknown []string
+	for _, r := range runs {
+		known, ok := d.secrets[r.Tenant]
+		if !ok || time.Now().After(known.until) {
+			unknown = append(unknown, r.Tenant)
+			continue
+		}
+		secrets[r.Tenant] = known.secrets
+	}
+	found, err := signingSecrets(ctx, tx, unknown)
+	if len(d.secrets) > len(found)+1000 || d.secrets == nil {
+		d.secrets = map[string]knownSecrets{}
+	}
+	for tenant, s := range found {
+		secrets[tenant] = s
+		d.secrets[tenant] = knownSecrets{s, time.Now().Add(secretsLast)}
+	}
+	return secrets, err
 }
 
 // claim leases up to free runs and starts them. Each takes one of the caller's slots along.
@@ -156,11 +198,7 @@ func (d *dispatcher) claim(ctx context.Context, free int) (started int, more boo
 		if err != nil {
 			return err
 		}
-		tenants := make([]string, len(claimed.Runs))
-		for i, r := range claimed.Runs {
-			tenants[i] = r.Tenant
-		}
-		secrets, err = signingSecrets(ctx, tx, tenants)
+		secrets, err = d.secretsOf(ctx, tx, claimed.Runs)
 		return err
 	})
 	if errors.Is(err, pg.ErrCommitUnknown) {
@@ -168,6 +206,9 @@ func (d *dispatcher) claim(ctx context.Context, free int) (started int, more boo
 	}
 	if err != nil {
 		return 0, false, err
+	}
+	if len(claimed.Replaced) > 0 {
+		d.store.bell.taken()
 	}
 	for _, e := range claimed.Settled {
 		d.store.metrics.ended(e.Status)
@@ -189,8 +230,11 @@ func (d *dispatcher) claim(ctx context.Context, free int) (started int, more boo
 
 // land makes room for another run of the job, and says so if that was what one waited for.
 func (d *dispatcher) land(dv *delivery) {
-	if d.flight.remove(dv) >= d.perJob {
-		d.store.wake()
+	if had := d.flight.remove(dv); had >= d.perJob || dv.run.Trigger == queue.Backfill {
+		if had >= d.perJob {
+			d.front.Reset() // what it left standing there may be taken now
+		}
+		d.store.bell.ringHere("")
 	}
 }
 

@@ -399,7 +399,7 @@ func TestAWaitingRunDoesNotBlockItsQueue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	spec := to("", time.Hour)
-	spec.Target = Target{Pull: &Pull{"q"}}
+	spec.Target = Target{Pull: &Pull{Queue: "q"}}
 	busy, other := w.put("busy", spec), w.put("other", spec)
 	name := QueueName("default", "q")
 	for ago := range 5 {
@@ -424,7 +424,7 @@ func TestPullWorkerFromLeaseToEnd(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	spec := to("", time.Hour)
-	spec.Target = Target{Pull: &Pull{"q"}}
+	spec.Target = Target{Pull: &Pull{Queue: "q"}}
 	spec.Retry = Retry{MaxAttempts: 2}
 	w.put("job", spec)
 	claim := queue.Claim{Queue: QueueName("default", "q"), Worker: "w", Max: 5, For: time.Minute}

@@ -11,15 +11,18 @@ import (
 
 // What a command may be refused for. Nothing is changed by a refused command.
 var (
-	ErrInvalid        = errors.New("invalid input")
-	ErrScheduleInPast = errors.New("the schedule's only instant is past")
-	ErrNotAvailable   = errors.New("not available")
-	ErrJobNotFound    = errors.New("no such job")
+	ErrInvalid          = errors.New("invalid input")
+	ErrScheduleInPast   = errors.New("the schedule's only instant is past")
+	ErrNotAvailable     = errors.New("not available")
+	ErrJobNotFound      = errors.New("no such job")
+	ErrNoInstant        = errors.New("the schedule has no further instant to skip")
+	ErrCalendarNotFound = errors.New("no such calendar")
+	ErrCalendarInUse    = errors.New("jobs exclude the calendar") // see [CalendarInUseError]
 )
 
 // FieldError names the field that can't be as it is, and why. It matches its Kind with
 // errors.Is: [ErrInvalid], [ErrScheduleInPast], [ErrNotAvailable],
-// [cron.ErrInvalidSchedule], [cron.ErrInvalidTimezone] or [webhook.ErrTargetForbidden].
+// [cron.ErrInvalidSchedule], [cron.ErrInvalidTimezone], [cron.ErrInvalidCalendar] or [webhook.ErrTargetForbidden].
 type FieldError struct {
 	Field  string // as in the API's JSON, e.g. retry.max_attempts
 	Reason string
@@ -47,6 +50,9 @@ func scheduleError(err error) error {
 		field = refused.Field
 	case "every", "at":
 		field = "schedule." + refused.Field
+	}
+	if errors.Is(refused, cron.ErrInvalidCalendar) {
+		field, kind = refused.Field, cron.ErrInvalidCalendar
 	}
 	reason := refused.Error()
 	if refused.Field == field { // said already

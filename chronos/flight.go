@@ -35,9 +35,10 @@ type delivery struct {
 type flight struct {
 	lease time.Duration // how long a lease lasts
 
-	mu    sync.Mutex
-	held  map[uuid.UUID]*delivery
-	going map[int64]int // how many of them each job has
+	mu     sync.Mutex
+	held   map[uuid.UUID]*delivery
+	going  map[int64]int // how many of them each job has
+	behind int           // how many are of backfills
 }
 
 func newFlight(lease time.Duration) *flight {
@@ -58,6 +59,9 @@ func (f *flight) add(run queue.Run, asked time.Time) *delivery {
 	defer f.mu.Unlock()
 	f.held[run.ID] = d
 	f.going[run.JobID]++
+	if run.Trigger == queue.Backfill {
+		f.behind++
+	}
 	return d
 }
 
@@ -69,17 +73,20 @@ func (f *flight) remove(d *delivery) (had int) {
 	if f.going[d.run.JobID]--; had == 1 {
 		delete(f.going, d.run.JobID)
 	}
+	if d.run.Trigger == queue.Backfill {
+		f.behind--
+	}
 	f.mu.Unlock()
 	d.timer.Stop()
 	d.end(nil)
 	return had
 }
 
-// byJob counts what is held of each job.
-func (f *flight) byJob() map[int64]int {
+// byJob counts what is held of each job, and what of backfills.
+func (f *flight) byJob() (going map[int64]int, backfills int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return maps.Clone(f.going)
+	return maps.Clone(f.going), f.behind
 }
 
 func (f *flight) size() int {
@@ -143,18 +150,17 @@ func (f *flight) beat() time.Duration { return f.lease / 3 }
 const reconnectPause = 100 * time.Millisecond
 
 // keep renews until ctx ends, on a connection of its own: when the pool is busy or exhausted,
-// leases still are renewed. A lost connection is replaced at once.
-func (f *flight) keep(ctx context.Context, url string, log *slog.Logger) error {
+// leases still are renewed. A lost connection is replaced at once. A value on now brings the next beat
+// forward: somebody has taken a lease away, perhaps one of these.
+func (f *flight) keep(ctx context.Context, url string, now <-chan struct{}, log *slog.Logger) error {
 	var conn *pgx.Conn
-	hangUp := func() {
+	drop := func() {
 		if conn != nil {
-			closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			_ = conn.Close(closeCtx)
-			cancel()
+			hangUp(ctx, conn, log)
 			conn = nil
 		}
 	}
-	defer hangUp()
+	defer drop()
 	failing := false
 	for ctx.Err() == nil {
 		pause := f.beat()
@@ -172,12 +178,13 @@ func (f *flight) keep(ctx context.Context, url string, log *slog.Logger) error {
 			if !failing {
 				log.Warn("can't renew leases, trying again", "in_flight", f.size(), "error", err)
 			}
-			hangUp()
+			drop()
 			pause = reconnectPause
 		}
 		failing = err != nil
 		select {
 		case <-ctx.Done():
+		case <-now:
 		case <-time.After(pause):
 		}
 	}

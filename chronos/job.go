@@ -28,14 +28,44 @@ type Job struct {
 	PausedAt    *time.Time // when the last pause began
 	PausedUntil *time.Time // when it ends by itself; nil: when resumed
 	PauseReason string
-	Paused      bool // now, by the database's clock
+	Paused      bool       // now, by the database's clock
+	FaultyAt    *time.Time // since when it is set aside, because it can't be planned; nil: it isn't
+	Fault       string     // why
+	Skips       []time.Time
 	Revision    int64
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 
-	// decided has the instants after LastAt that have a run already, by Unix milliseconds, as
-	// a run's id does: unplan leaves some.
-	decided map[int64]bool
+	// calendars are those that its spec excludes.
+	calendars []cron.Calendar
+	// decided has the instants after LastAt that have a run or a record already, in order: unplan leaves some.
+	decided []queue.Stretch
+}
+
+// Withheld reports whether nothing is planned of the job now, and why.
+func (j *Job) Withheld() (reason string, withheld bool) {
+	if j.FaultyAt != nil {
+		return j.Fault, true
+	}
+	return j.PauseReason, j.Paused
+}
+
+func (j *Job) timetable() (timetable, error) { return j.Spec.compile(j.Name, j.Anchor, j.calendars) }
+
+// isDecided compares as a run's id does, by milliseconds.
+func (j *Job) isDecided(at time.Time) bool {
+	ms := at.UnixMilli()
+	return slices.ContainsFunc(j.decided, func(s queue.Stretch) bool { return s.From.UnixMilli() <= ms && ms <= s.To.UnixMilli() })
+}
+
+// decidedTo is the last instant that is decided; zero: none is.
+func (j *Job) decidedTo() (last time.Time) {
+	for _, s := range j.decided {
+		if s.To.After(last) {
+			last = s.To
+		}
+	}
+	return last
 }
 
 // errUnreadable means that what is stored as a job's spec is none. All else of the job is known.
@@ -44,15 +74,15 @@ var errUnreadable = errors.New("the stored spec can't be read")
 // jobColumns are those that scanJob reads, of a table or alias j.
 const jobColumns = `j.id, j.tenant, j.name, j.spec, j.anchor, j.next_at, j.last_at, j.used, j.paused_at, j.paused_until,
 	coalesce(j.pause_reason, ''), j.paused_at IS NOT NULL AND (j.paused_until IS NULL OR j.paused_until > clock_timestamp()),
-	j.revision, j.created_at, j.updated_at`
+	j.faulty_at, coalesce(j.fault, ''), j.skips, j.revision, j.created_at, j.updated_at`
 
 func scanJob(row pgx.CollectableRow) (Job, error) {
 	var (
-		j    Job
+		j    = Job{Spec: Spec{MaxConcurrent: 1}} // what was stored before there was a choice
 		spec []byte
 	)
 	err := row.Scan(&j.ID, &j.Tenant, &j.Name, &spec, &j.Anchor, &j.NextAt, &j.LastAt, &j.Used, &j.PausedAt, &j.PausedUntil,
-		&j.PauseReason, &j.Paused, &j.Revision, &j.CreatedAt, &j.UpdatedAt)
+		&j.PauseReason, &j.Paused, &j.FaultyAt, &j.Fault, &j.Skips, &j.Revision, &j.CreatedAt, &j.UpdatedAt)
 	if err != nil {
 		return j, err
 	}
@@ -72,14 +102,17 @@ func lockJob(ctx context.Context, tx pgx.Tx, tenant, name string) (Job, error) {
 		return Job{}, err
 	}
 	j, err := pgx.CollectExactlyOneRow(rows, scanJob)
-	return j, noRows(err, ErrJobNotFound)
+	if err != nil {
+		return j, noRows(err, ErrJobNotFound)
+	}
+	return j, loadCalendars(ctx, tx, []*Job{&j})
 }
 
 // newRun is a run of the job. due is when it starts; zero: at once.
 func (j *Job) newRun(id uuid.UUID, trigger queue.Trigger, at, due time.Time) queue.NewRun {
 	return queue.NewRun{
 		ID: id, JobID: j.ID, Tenant: j.Tenant, Queue: j.Spec.queueOf(j.Tenant), Priority: j.Spec.Priority,
-		MaxAttempts: j.Spec.Retry.MaxAttempts, Trigger: trigger, ScheduledFor: at, DueAt: due,
+		MaxAttempts: j.Spec.Retry.MaxAttempts, Trigger: trigger, ScheduledFor: at, DueAt: due, Payload: j.Spec.Target.payload(),
 	}
 }
 
@@ -137,7 +170,7 @@ func (j *Job) settle(ctx context.Context, tx pgx.Tx, now time.Time, ahead time.D
 // settlePast is settle up to now, for a command that puts an end to the job as it stands. If
 // nobody can say what the job's instants were, there is nothing to decide on.
 func (j *Job) settlePast(ctx context.Context, tx pgx.Tx, now time.Time) error {
-	if _, err := j.Spec.compile(j.Name, j.Anchor); err != nil {
+	if _, err := j.timetable(); err != nil {
 		j.NextAt = nil
 		return nil
 	}
@@ -153,16 +186,14 @@ func (j *Job) unplan(ctx context.Context, tx pgx.Tx, now time.Time) error {
 		return err
 	}
 	j.Used -= int64(len(dropped))
-	kept, err := queue.Decided(ctx, tx, j.ID, now)
+	j.decided, err = queue.Decided(ctx, tx, j.ID, now)
 	if err != nil {
 		return err
 	}
 	first, last := slices.MinFunc(dropped, time.Time.Compare), now
-	j.decided = make(map[int64]bool, len(kept))
-	for _, at := range kept {
-		j.decided[at.UnixMilli()] = true
-		if at.Before(first) && at.After(last) {
-			last = at
+	for _, s := range j.decided {
+		if s.To.Before(first) && s.To.After(last) {
+			last = s.To
 		}
 	}
 	if j.LastAt == nil || j.LastAt.After(last) {
@@ -204,7 +235,10 @@ func (j *Job) endPause(ctx context.Context, tx pgx.Tx, now time.Time) error {
 // restart sets the watermark to the first instant after now, and after all that was decided on, by the
 // job's timing as it is in j, and writes j.
 func (j *Job) restart(ctx context.Context, tx pgx.Tx, now time.Time) error {
-	tt, err := j.Spec.compile(j.Name, j.Anchor)
+	if j.FaultyAt != nil {
+		return j.write(ctx, tx)
+	}
+	tt, err := j.timetable()
 	if err != nil {
 		return err
 	}
@@ -213,9 +247,10 @@ func (j *Job) restart(ctx context.Context, tx pgx.Tx, now time.Time) error {
 		from = *j.LastAt
 	}
 	j.NextAt = nil
-	if at, ok := tt.next(from); ok {
+	if at, ok := tt.Next(from); ok {
 		j.NextAt = &at
 	}
+	j.Skips = slices.DeleteFunc(j.Skips, func(at time.Time) bool { return !at.After(from) })
 	return j.write(ctx, tx)
 }
 
@@ -229,11 +264,14 @@ func (j *Job) write(ctx context.Context, tx pgx.Tx) error {
 		UPDATE chronos.jobs
 		   SET spec = $2, labels = $3, queue = $4, overlap = $5, priority = $6, max_attempts = $7, max_runs = $8, anchor = $9, zone_data = $10,
 		       next_at = $11, last_at = $12, used = $13, paused_at = $14, paused_until = $15, pause_reason = nullif($16, ''),
+		       max_concurrent = $17, calendars = coalesce($18::text[], '{}'), skips = coalesce($19::timestamptz[], '{}'),
+		       faulty_at = $20, fault = nullif($21, ''),
 		       revision = revision + 1, updated_at = clock_timestamp()
 		 WHERE id = $1
 		RETURNING revision, updated_at, paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > clock_timestamp())`,
 		j.ID, spec, labels, j.Spec.queueOf(j.Tenant), j.Spec.Overlap, j.Spec.Priority, j.Spec.Retry.MaxAttempts, j.Spec.MaxRuns,
 		j.Anchor, cron.ZoneDataVersion(), j.NextAt, j.LastAt, j.Used, j.PausedAt, j.PausedUntil, j.PauseReason,
+		j.Spec.MaxConcurrent, j.Spec.Exclude, j.Skips, j.FaultyAt, j.Fault,
 	).Scan(&j.Revision, &j.UpdatedAt, &j.Paused)
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"holdfast/chronos/queue"
 )
 
 // GetJob gives a job that isn't deleted; [ErrJobNotFound] if there is none.
@@ -17,7 +19,10 @@ func (s *Store) GetJob(ctx context.Context, tenant, name string) (Job, error) {
 		return Job{}, err
 	}
 	j, err := pgx.CollectExactlyOneRow(rows, scanJob)
-	return j, noRows(err, ErrJobNotFound)
+	if err != nil {
+		return j, noRows(err, ErrJobNotFound)
+	}
+	return j, loadCalendars(ctx, s.pool, []*Job{&j})
 }
 
 // JobFilter says which jobs a list has. A zero field doesn't restrict it.
@@ -40,7 +45,7 @@ func (s *Store) ListJobs(ctx context.Context, tenant string, f JobFilter) ([]Job
 		add(`j.labels @> $%d`, map[string]string{f.LabelKey: f.LabelValue})
 	}
 	if f.Paused != nil {
-		add(`(j.paused_at IS NOT NULL AND (j.paused_until IS NULL OR j.paused_until > clock_timestamp())) = $%d`, *f.Paused)
+		add(`(j.faulty_at IS NOT NULL OR j.paused_at IS NOT NULL AND (j.paused_until IS NULL OR j.paused_until > clock_timestamp())) = $%d`, *f.Paused)
 	}
 	if f.Text != "" {
 		add(`strpos(lower(j.name), lower($%d)) > 0`, f.Text)
@@ -49,7 +54,15 @@ func (s *Store) ListJobs(ctx context.Context, tenant string, f JobFilter) ([]Job
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, scanJob)
+	jobs, err := pgx.CollectRows(rows, scanJob)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*Job, len(jobs))
+	for i := range jobs {
+		all[i] = &jobs[i]
+	}
+	return jobs, loadCalendars(ctx, s.pool, all)
 }
 
 // Upcoming gives the job's next instants, at most count, as the planner will find them. It fails with
@@ -62,9 +75,16 @@ func (s *Store) Upcoming(ctx context.Context, tenant, name string, count int) ([
 	return j.Upcoming(s.clock.Now(), count)
 }
 
-// Upcoming gives the job's first instants after now, the database's time, as [Store.Upcoming] does.
+// notes say why an instant that is to come won't run.
+var notes = map[string]string{
+	queue.ReasonPaused:   "paused: the job is paused, this will be skipped",
+	queue.ReasonSkipNext: "skip_next: somebody asked to have this one skipped",
+}
+
+// Upcoming gives the job's first instants after now, the database's time, as [Store.Upcoming] does. One that will be
+// skipped is among them, with a note.
 func (j *Job) Upcoming(now time.Time, count int) ([]Instant, error) {
-	tt, err := j.Spec.compile(j.Name, j.Anchor)
+	tt, err := j.timetable()
 	if err != nil {
 		return nil, err
 	}
@@ -76,19 +96,22 @@ func (j *Job) Upcoming(now time.Time, count int) ([]Instant, error) {
 	items := []Instant{}
 	for len(items) < count {
 		var ok bool
-		if at, ok = tt.next(at); !ok {
+		if at, ok = tt.Next(at); !ok {
 			break
 		}
+		reason := j.withheld(tt, at)
 		planned := j.LastAt != nil && !at.After(*j.LastAt) // has its run, and counts already
 		if !planned {
 			if j.Spec.MaxRuns != nil && left <= 0 {
 				break
 			}
-			left--
+			if reason == "" {
+				left--
+			}
 		}
 		in := tt.instant(at)
-		if in.Note == "" && j.pausedDuring(at) {
-			in.Note = "The job is paused: this will be skipped."
+		if note, ok := notes[reason]; ok {
+			in.Note = note
 		}
 		items = append(items, in)
 	}
@@ -97,11 +120,11 @@ func (j *Job) Upcoming(now time.Time, count int) ([]Instant, error) {
 
 // Describe puts the job's schedule into words.
 func (j *Job) Describe() (string, error) {
-	tt, err := j.Spec.compile(j.Name, j.Anchor)
+	tt, err := j.timetable()
 	if err != nil {
 		return "", err
 	}
-	return tt.schedule.Describe(), nil
+	return tt.Schedule.Describe(), nil
 }
 
 // Replica is a process that serves.

@@ -15,6 +15,7 @@ type metrics struct {
 	reclaimed  prometheus.Counter
 	inFlight   prometheus.Gauge
 	plannerLag prometheus.Gauge
+	oldestXmin prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -41,9 +42,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		plannerLag: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "holdfast_chronos_planner_lag_seconds", Help: "How late the oldest instant was that the planner found unplanned; 0 on replicas that don't lead.",
 		}),
+		oldestXmin: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "holdfast_chronos_oldest_xmin_age", Help: "How many transactions ago the oldest one began that keeps dead rows from being cleared away, as far as this role may see.",
+		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.started, m.attempts, m.finished, m.lateness, m.reclaimed, m.inFlight, m.plannerLag)
+		reg.MustRegister(m.started, m.attempts, m.finished, m.lateness, m.reclaimed, m.inFlight, m.plannerLag, m.oldestXmin)
 	}
 	return m
 }

@@ -1,11 +1,13 @@
 package chronos
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"holdfast/chronos/cron"
 	"holdfast/chronos/queue"
 )
 
@@ -65,9 +67,14 @@ func TestC3EveryInstantHasAFate(t *testing.T) {
 			j.PausedAt, j.PausedUntil = until(-5*time.Minute), until(-4*time.Minute)
 			j.Spec.CatchUp = CatchUp{CatchUpAll, time.Hour, 300}
 		}, map[string]int{"schedule": 36, "catch_up": 300, "skipped paused": 60, "missed outage": 210, "records": 2}},
+		// What is to come may be resumed before it does.
 		"paused still": {
 			10 * time.Minute, func(j *Job) { j.PausedAt = until(-time.Hour) },
-			map[string]int{"schedule": 36, "skipped paused": 570, "records": 1},
+			map[string]int{"skipped paused": 601, "records": 1},
+		},
+		"paused until soon": {
+			10 * time.Minute, func(j *Job) { j.PausedAt, j.PausedUntil = until(-time.Hour), until(time.Second) },
+			map[string]int{"schedule": 5, "skipped paused": 601, "records": 1},
 		},
 		"max_runs": {0, func(j *Job) { n := int64(10); j.Spec.MaxRuns, j.Used = &n, 7 }, map[string]int{"schedule": 3}},
 		"start_at": {0, func(j *Job) { j.Spec.StartAt = until(2 * time.Second) }, map[string]int{"schedule": 4}},
@@ -162,14 +169,126 @@ func TestStartAtIsTheFirstInstantOfAnInterval(t *testing.T) {
 	for _, timing := range []Timing{{Every: time.Hour}, {Expression: "@every 1h"}} {
 		spec := DefaultSpec()
 		spec.Schedule, spec.StartAt = timing, &start
-		tt, err := spec.compile("job", noon)
+		tt, err := spec.compile("job", noon, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, _ := tt.next(noon)
-		second, _ := tt.next(first)
+		first, _ := tt.Next(noon)
+		second, _ := tt.Next(first)
 		if !first.Equal(start) || !second.Equal(start.Add(time.Hour)) {
 			t.Errorf("%+v begins at %v, %v", timing, first, second)
 		}
+	}
+}
+
+// Jitter only delays, by the same for each instant whoever works it out, spread over all of its range.
+func TestJitterIsDeterministicAndOnlyDelays(t *testing.T) {
+	t.Parallel()
+	j := everySecond(0, func(j *Job) { j.Spec.Jitter = 10 * time.Second })
+	p, err := j.plan(noon, 15*time.Second)
+	if err != nil || len(p.runs) != 16 {
+		t.Fatalf("planned %d runs, %v", len(p.runs), err)
+	}
+	again, err := everySecond(0, func(j *Job) { j.Spec.Jitter, j.ID = 10*time.Second, 99 }).plan(noon, 15*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var least, most time.Duration = time.Hour, 0
+	for i, r := range p.runs {
+		delay := r.DueAt.Sub(r.ScheduledFor)
+		if delay < 0 || delay >= 10*time.Second || delay%time.Millisecond != 0 || !r.DueAt.Equal(again.runs[i].DueAt) {
+			t.Errorf("the instant %v is due %v later, the other time at %v", r.ScheduledFor, delay, again.runs[i].DueAt)
+		}
+		least, most = min(least, delay), max(most, delay)
+	}
+	if least > 3*time.Second || most < 7*time.Second {
+		t.Errorf("the delays go from %v to %v of 10s", least, most)
+	}
+	items, err := j.Upcoming(noon.Add(-1), 3)
+	if err != nil || !items[1].At.Equal(p.runs[1].ScheduledFor) || !items[1].EffectiveAt.Equal(p.runs[1].DueAt) {
+		t.Errorf("upcoming are %+v, %v, planned %+v", items, err, p.runs[:3])
+	}
+	other, err := everySecond(0, func(j *Job) { j.Spec.Jitter, j.Name = 10*time.Second, "other" }).plan(noon, 15*time.Second)
+	if err != nil || other.runs[3].DueAt.Equal(p.runs[3].DueAt) && other.runs[4].DueAt.Equal(p.runs[4].DueAt) {
+		t.Errorf("another job has the same delays, %v", err)
+	}
+}
+
+// What jitter has delayed beyond an outage isn't late.
+func TestAnOutageIsJudgedByWhenARunWasToStart(t *testing.T) {
+	t.Parallel()
+	j := everySecond(10*time.Minute, func(j *Job) {
+		j.Spec.Jitter = time.Hour
+		j.Spec.CatchUp = CatchUp{CatchUpNone, time.Hour, 1}
+	})
+	p, err := j.plan(noon, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range p.runs {
+		if r.DueAt.Before(noon.Add(-punctual)) {
+			t.Errorf("the run of %v is planned for %v", r.ScheduledFor, r.DueAt)
+		}
+	}
+	if sum := fate(p); sum["schedule"] < 400 || sum["schedule"]+sum["missed outage"] != 601 {
+		t.Errorf("the fates are %v", sum)
+	}
+}
+
+// The same function makes what is shown and what is planned.
+func TestUpcomingIsWhatIsPlanned(t *testing.T) {
+	t.Parallel()
+	cal, err := cron.NewCalendar("c", nil, []cron.DateRange{{From: "2026-03-03"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := noon.Add(90 * time.Minute)
+	j := everySecond(0, func(j *Job) {
+		j.Spec.Schedule = Timing{Expression: "H/7 * * * *"}
+		j.Spec.Jitter = time.Minute
+		j.calendars = []cron.Calendar{cal}
+		j.PausedAt, j.PausedUntil = &noon, &until
+		j.Skips = []time.Time{noon.Add(2 * time.Hour)}
+	})
+	tt, err := j.timetable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Skips[0], _ = tt.Next(j.Skips[0])
+	shown, err := j.Upcoming(noon.Add(-1), 300)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As if all of it had come.
+	p, err := j.plan(shown[len(shown)-1].At, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planned := map[time.Time]string{}
+	for _, r := range p.runs {
+		planned[r.ScheduledFor.UTC()] = ""
+	}
+	at := func(s queue.Stretch, reason string) {
+		for when := range tt.Between(s.From, s.To.Add(1)) {
+			planned[when.UTC()] = reason
+		}
+	}
+	for _, r := range p.records {
+		at(r.Stretch, r.Reason)
+	}
+	seen := map[string]int{}
+	for _, in := range shown {
+		reason, ok := planned[in.At]
+		word, _, _ := strings.Cut(in.Note, ":")
+		if reason == queue.ReasonOutage {
+			reason = "" // it would have run in time
+		}
+		if !ok || word != reason {
+			t.Errorf("%v is shown as %q and planned as %q, %v", in.At, in.Note, reason, ok)
+		}
+		seen[word]++
+	}
+	if len(seen) != 4 || len(planned) != len(shown) {
+		t.Errorf("shown are %v, planned %d of %d", seen, len(planned), len(shown))
 	}
 }

@@ -27,6 +27,8 @@ const (
 	// putOff is how long a job is left alone that the database refuses to plan: short enough
 	// that what comes due meanwhile still is punctual, if that was a passing trouble.
 	putOff = 30 * time.Second
+	// faultsAtOnce bounds the jobs that a new leader looks at because they were set aside.
+	faultsAtOnce = 10_000
 )
 
 // planner makes the runs of all jobs that are near, while it leads.
@@ -40,6 +42,9 @@ type planner struct {
 
 // run plans until ctx ends or the term does.
 func (p *planner) run(ctx context.Context) error {
+	if err := p.mendFaults(ctx); err != nil {
+		return err
+	}
 	if err := p.refreshZones(ctx); err != nil {
 		return err
 	}
@@ -56,10 +61,15 @@ func (p *planner) run(ctx context.Context) error {
 	}
 }
 
+// waits means that j's next instant is in a pause, which may end before it does: it is decided on when it comes.
+// The CASE hides from the planner of queries how few jobs are paused: it would rather read the whole table than walk
+// the index that begins with those that are near.
+const waits = `CASE WHEN j.paused_at IS NOT NULL AND (j.paused_until IS NULL OR j.paused_until > j.next_at) THEN true ELSE false END`
+
 // nearSQL lists the jobs whose watermark comes within the horizon, with the time.
-const nearSQL = `SELECT ` + jobColumns + `, clock_timestamp() FROM chronos.jobs j
+const nearSQL = `SELECT clock_timestamp(), ` + jobColumns + ` FROM chronos.jobs j
  WHERE j.next_at <= (SELECT clock_timestamp()) + make_interval(secs => $1) AND j.deleted_at IS NULL
-   AND j.id <> ALL($3)
+   AND j.id <> ALL($3) AND (NOT ` + waits + ` OR j.next_at <= (SELECT clock_timestamp()))
  ORDER BY j.next_at LIMIT $2`
 
 // round plans once and says how long to sleep.
@@ -103,7 +113,7 @@ func (p *planner) round(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if planned > 0 {
-		p.store.wake()
+		p.store.bell.ringHere("") // others look often enough for what is planned ahead
 		return 0, nil
 	}
 	return planRetry, nil
@@ -131,7 +141,7 @@ func (p *planner) near(ctx context.Context) (jobs []*Job, broken []brokenJob, no
 	}
 	defer rows.Close()
 	for rows.Next() {
-		j, err := scanJob(withTime{rows, &now})
+		j, err := scanJob(withFirst{rows, &now})
 		if errors.Is(err, errUnreadable) {
 			broken = append(broken, brokenJob{&j, err})
 			continue
@@ -141,26 +151,30 @@ func (p *planner) near(ctx context.Context) (jobs []*Job, broken []brokenJob, no
 		}
 		jobs = append(jobs, &j)
 	}
-	return jobs, broken, now, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, nil, now, err
+	}
+	return jobs, broken, now, loadCalendars(ctx, p.store.pool, jobs)
 }
 
-// withTime is a row of a job's columns and the time.
-type withTime struct {
-	pgx.CollectableRow
-	now *time.Time
-}
-
-func (r withTime) Scan(into ...any) error { return r.CollectableRow.Scan(append(into, r.now)...) }
+// untilNextSQL finds the first watermark that enters the horizon, and the first in a pause that comes within a slice.
+const untilNextSQL = `
+SELECT least((SELECT j.next_at - make_interval(secs => $1) FROM chronos.jobs j
+               WHERE j.next_at IS NOT NULL AND j.deleted_at IS NULL AND j.id <> ALL($3) AND NOT ` + waits + `
+                 AND j.next_at <= (SELECT clock_timestamp()) + make_interval(secs => $1 + $2)
+               ORDER BY j.next_at LIMIT 1),
+             (SELECT j.next_at FROM chronos.jobs j
+               WHERE j.next_at <= (SELECT clock_timestamp()) + make_interval(secs => $2) AND j.deleted_at IS NULL AND j.id <> ALL($3) AND ` + waits + `
+               ORDER BY j.next_at LIMIT 1)) - clock_timestamp()`
 
 // untilNext is how long the planner may sleep.
 func (p *planner) untilNext(ctx context.Context) (time.Duration, error) {
 	var in *time.Duration
-	err := p.store.pool.QueryRow(ctx, `SELECT min(next_at) - clock_timestamp() FROM chronos.jobs
-		WHERE next_at IS NOT NULL AND deleted_at IS NULL AND id <> ALL($1)`, p.leftAlone()).Scan(&in)
+	err := p.store.pool.QueryRow(ctx, untilNextSQL, planAhead.Seconds(), planSlice.Seconds(), p.leftAlone()).Scan(&in)
 	if err != nil || in == nil {
 		return planSlice, err
 	}
-	return min(max(*in-planAhead, planRetry), planSlice), nil
+	return min(max(*in, planRetry), planSlice), nil
 }
 
 // lockPlannedSQL takes the rows of jobs that still are as they were when they were planned. One
@@ -241,23 +255,75 @@ func (p *planner) leftAlone() []int64 {
 }
 
 // disable takes a job out of planning that can't be planned by this binary, visibly: it is
-// paused with the reason, and changing it puts it right. One that was changed since it was read
-// is left as it is.
+// set aside with the reason, and changing it puts it right, or a binary that understands it. A pause that it may
+// have is left as it is. One that was changed since it was read is left alone.
 func (p *planner) disable(ctx context.Context, j *Job, cause error) error {
 	return pg.InTx(ctx, p.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
 		if err := p.term.Fence(ctx, tx); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `
-			UPDATE chronos.jobs SET next_at = NULL, paused_until = NULL, pause_reason = $3, revision = revision + 1,
-			       paused_at = CASE WHEN paused_until IS NULL OR paused_until > clock_timestamp()
-			                        THEN coalesce(paused_at, clock_timestamp()) ELSE clock_timestamp() END
+			UPDATE chronos.jobs SET next_at = NULL, faulty_at = coalesce(faulty_at, clock_timestamp()), fault = $3, revision = revision + 1
 			 WHERE id = $1 AND revision = $2 AND deleted_at IS NULL`, j.ID, j.Revision, fmt.Sprintf("can't be planned: %v", cause))
 		if err == nil && tag.RowsAffected() > 0 {
-			p.log.Error("a job can't be planned, pausing it", "job", j.ID, "name", j.Name, "error", cause)
+			p.log.Error("a job can't be planned, setting it aside", "job", j.ID, "name", j.Name, "error", cause)
 		}
 		return err
 	})
+}
+
+// mendFaults takes up jobs again that were set aside and that this binary makes sense of: that happens
+// when replicas of two versions have worked side by side.
+func (p *planner) mendFaults(ctx context.Context) error {
+	rows, err := p.store.pool.Query(ctx, `SELECT `+jobColumns+` FROM chronos.jobs j
+		WHERE j.faulty_at IS NOT NULL AND j.deleted_at IS NULL ORDER BY j.id LIMIT $1`, faultsAtOnce)
+	if err != nil {
+		return err
+	}
+	var found []*Job
+	for rows.Next() {
+		if j, err := scanJob(rows); err == nil {
+			found = append(found, &j)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if err := loadCalendars(ctx, p.store.pool, found); err != nil {
+		return err
+	}
+	for _, j := range found {
+		if _, err := j.timetable(); err != nil {
+			continue
+		}
+		err := queue.InTx(ctx, p.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+			if err := p.term.Fence(ctx, tx); err != nil {
+				return err
+			}
+			j, err := lockJob(ctx, tx, j.Tenant, j.Name)
+			if errors.Is(err, ErrJobNotFound) || err == nil && j.FaultyAt == nil {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			now, err := dbNow(ctx, tx)
+			if err != nil {
+				return err
+			}
+			if err := j.mend(ctx, tx, now); err != nil {
+				return err
+			}
+			return j.replan(ctx, tx, now)
+		})
+		if errors.Is(err, elect.ErrDeposed) || pg.Unavailable(err) || ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			p.log.Error("can't take up a job again that was set aside", "job", j.ID, "error", err)
+		}
+	}
+	return nil
 }
 
 // refreshZones computes anew what is next for jobs that were planned with other zone data.
@@ -304,7 +370,7 @@ func (p *planner) refreshZone(ctx context.Context, tenant, name string) error {
 			return nil
 		}
 		if err == nil {
-			_, err = j.Spec.compile(j.Name, j.Anchor)
+			_, err = j.timetable()
 			broken = err
 		} else if errors.Is(err, errUnreadable) {
 			broken = err
@@ -319,13 +385,7 @@ func (p *planner) refreshZone(ctx context.Context, tenant, name string) error {
 		if err := j.settle(ctx, tx, now, 0); err != nil {
 			return err
 		}
-		if err := j.unplan(ctx, tx, now); err != nil {
-			return err
-		}
-		if err := j.restart(ctx, tx, now); err != nil {
-			return err
-		}
-		return j.settle(ctx, tx, now, planAhead)
+		return j.replan(ctx, tx, now)
 	})
 	if broken != nil {
 		return p.disable(ctx, &j, broken)

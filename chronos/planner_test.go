@@ -262,7 +262,7 @@ func TestPausedInstantsAreNeverMadeUpFor(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	spec := to("http://127.0.0.1:1/", time.Second)
-	spec.Target = Target{Pull: &Pull{"q"}}
+	spec.Target = Target{Pull: &Pull{Queue: "q"}}
 	w.put("job", spec)
 	if _, _, err := w.store.PauseJob(ctx, me, "job", "", nil); err != nil {
 		t.Fatal(err)
@@ -303,12 +303,14 @@ func TestABrokenJobHoldsUpNoOther(t *testing.T) {
 	}
 	var good, broken int
 	w.Scan(t, `SELECT count(*) FROM chronos.job_runs`, nil, &good)
-	w.Scan(t, `SELECT count(*) FROM chronos.jobs WHERE next_at IS NULL AND paused_at IS NOT NULL AND pause_reason <> ''`, nil, &broken)
+	w.Scan(t, `SELECT count(*) FROM chronos.jobs WHERE next_at IS NULL AND faulty_at IS NOT NULL AND fault <> ''`, nil, &broken)
 	if good < 5 || broken != 2 {
 		t.Errorf("%d runs of the good job, %d broken ones set aside", good, broken)
 	}
 	spec := to("http://127.0.0.1:1/", time.Second)
-	w.put("zone", spec)
+	if _, withheld := func() (string, bool) { j := w.put("zone", spec); return j.Withheld() }(); withheld {
+		t.Error("the mended job is still set aside")
+	}
 	w.Scan(t, `SELECT count(*) FROM chronos.job_runs r JOIN chronos.jobs j ON j.id = r.job_id WHERE j.name = 'zone'`, nil, &good)
 	if good == 0 {
 		t.Error("the mended job isn't planned")
@@ -411,7 +413,7 @@ func TestNewZoneDataPassesOverABrokenJob(t *testing.T) {
 	}
 	var fresh, paused bool
 	w.Scan(t, `SELECT zone_data <> '1999a' FROM chronos.jobs WHERE name = 'good'`, nil, &fresh)
-	w.Scan(t, `SELECT paused_at IS NOT NULL FROM chronos.jobs WHERE name = 'json'`, nil, &paused)
+	w.Scan(t, `SELECT faulty_at IS NOT NULL FROM chronos.jobs WHERE name = 'json'`, nil, &paused)
 	if !fresh || !paused {
 		t.Errorf("the good job is fresh: %v, the broken one set aside: %v", fresh, paused)
 	}
@@ -450,10 +452,8 @@ func TestMaxRunsAreNotUsedUpBySkippedInstants(t *testing.T) {
 	if j.NextAt != nil || j.Used != 3 {
 		t.Fatalf("after planning three runs: next %v, used %d", j.NextAt, j.Used)
 	}
-	if _, _, err := w.store.PauseJob(t.Context(), me, "job", "", nil); err != nil {
-		t.Fatal(err)
-	}
-	w.Exec(t, `UPDATE chronos.job_runs SET due_at = clock_timestamp() - interval '1 second'`)
+	w.Exec(t, `UPDATE chronos.jobs SET paused_at = clock_timestamp() - interval '1 minute'`)
+	w.Exec(t, `UPDATE chronos.job_runs SET due_at = clock_timestamp() - interval '1 second', effective_at = clock_timestamp() - interval '1 second'`)
 	w.inTx(func(tx pgx.Tx) error {
 		claimed, err := queue.Lease(t.Context(), tx, queue.Claim{Worker: "w", Max: 10, For: time.Minute})
 		if len(claimed.Settled) != 3 {

@@ -163,24 +163,33 @@ func (s *Store) ListRuns(ctx context.Context, tenant string, f RunFilter) ([]Run
 	return pgx.CollectRows(rows, scanRun)
 }
 
-// CancelRun ends a run at once; see [queue.Cancel].
+// CancelRun ends a run at once, and stops its delivery; see [queue.Cancel].
 func (s *Store) CancelRun(ctx context.Context, c Caller, id uuid.UUID) (Run, bool, error) {
-	return command(ctx, s, c, func(tx pgx.Tx) (Run, error) {
+	run, replayed, err := command(ctx, s, c, func(tx pgx.Tx) (Run, error) {
 		if _, err := queue.Cancel(ctx, tx, c.Tenant, id); err != nil {
 			return Run{}, err
 		}
 		return readRun(ctx, tx, c.Tenant, id)
 	})
+	if err == nil {
+		s.bell.taken()
+		s.bell.ringAll() // one that waited for it may start
+	}
+	return run, replayed, err
 }
 
 // RetryRun takes a failed, cancelled or missed run back; see [queue.Retry].
 func (s *Store) RetryRun(ctx context.Context, c Caller, id uuid.UUID) (Run, bool, error) {
-	return command(ctx, s, c, func(tx pgx.Tx) (Run, error) {
+	run, replayed, err := command(ctx, s, c, func(tx pgx.Tx) (Run, error) {
 		if err := queue.Retry(ctx, tx, c.Tenant, id); err != nil {
 			return Run{}, err
 		}
 		return readRun(ctx, tx, c.Tenant, id)
 	})
+	if err == nil {
+		s.bell.ringAll()
+	}
+	return run, replayed, err
 }
 
 // querier is a pool or a transaction.

@@ -118,7 +118,9 @@ func (s *Service) Run(ctx context.Context) error {
 		defer finish()
 		return s.dispatcher().run(ctx, s.cfg.Drain)
 	})
-	group.Go(func() error { return s.flight.keep(drained, s.cfg.SessionURL, s.log) })
+	group.Go(func() error { return s.flight.keep(drained, s.cfg.SessionURL, s.store.bell.beat, s.log) })
+	group.Go(func() error { return s.listen(drained) })
+	group.Go(func() error { return s.speak(drained) })
 	group.Go(func() error { return s.present(drained) })
 	group.Go(func() error { return s.store.clock.Run(drained) })
 	group.Go(func() error { return elect.Lead(ctx, s.election(), s.plan) })
@@ -127,6 +129,9 @@ func (s *Service) Run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Config{Name: "history", Every: upkeepEvery, Log: s.log}, s.upkeep)
+	})
+	group.Go(func() error {
+		return loop.Run(ctx, loop.Config{Name: "horizon", Every: horizonEvery, Log: s.log}, s.watchHorizon)
 	})
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Config{Name: "idempotency", Every: upkeepEvery, Log: s.log}, func(ctx context.Context) (bool, error) {
@@ -144,6 +149,7 @@ func (s *Service) dispatcher() *dispatcher {
 	d := &dispatcher{
 		store: s.store, client: s.client, flight: s.flight, worker: s.id.String(), log: s.log,
 		slots: make(chan struct{}, s.cfg.Concurrency), perJob: max(1, s.cfg.Concurrency/jobShare),
+		front: &queue.Front{}, finisher: &finisher{store: s.store},
 	}
 	d.giveBack(s.cfg.Concurrency)
 	return d
@@ -164,6 +170,8 @@ const (
 	reapBatch = 500
 	// upkeepEvery is often enough for partitions that are made a week ahead.
 	upkeepEvery = time.Hour
+	// horizonEvery is how often the oldest transaction is looked for.
+	horizonEvery = 10 * time.Second
 	// presentEvery is how often a replica says that it is there.
 	presentEvery = 2 * time.Second
 )
@@ -174,7 +182,7 @@ func (s *Service) reap(ctx context.Context) (more bool, err error) {
 	s.store.metrics.finished.WithLabelValues(string(queue.Failed)).Add(float64(got.Failed))
 	if got.Total() > 0 {
 		s.log.Warn("reclaimed runs whose leases had ended", "requeued", got.Requeued, "failed", got.Failed)
-		s.store.wake()
+		s.store.bell.ringAll()
 	}
 	return got.Total() >= reapBatch, err
 }
@@ -184,6 +192,21 @@ func (s *Service) upkeep(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	_, err = queue.DropPartitions(ctx, s.cfg.Pool, s.cfg.Keep)
+	return false, err
+}
+
+// watchHorizon measures how far back the oldest transaction reaches: rows that are done with since then can't be cleared
+// away, and all that looks for due runs would step over them but for [queue.Front].
+func (s *Service) watchHorizon(ctx context.Context) (more bool, err error) {
+	var age int64
+	err = s.cfg.Pool.QueryRow(ctx, `
+		SELECT greatest(
+			(SELECT max(age(backend_xmin)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()),
+			(SELECT max(age(xmin)) FROM pg_replication_slots),
+			(SELECT pg_snapshot_xmax(s)::text::bigint - pg_snapshot_xmin(s)::text::bigint FROM pg_current_snapshot() s), 0)`).Scan(&age)
+	if err == nil {
+		s.store.metrics.oldestXmin.Set(float64(age))
+	}
 	return false, err
 }
 

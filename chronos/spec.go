@@ -2,6 +2,7 @@ package chronos
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"slices"
 	"time"
@@ -10,12 +11,14 @@ import (
 	"holdfast/webhook"
 )
 
-// Overlap says what happens to an instant that comes while a run of the job is going.
+// Overlap says what happens to an instant that comes while as many runs of the job are going as may be.
 type Overlap string
 
 const (
-	OverlapAllow Overlap = "allow" // it runs too
-	OverlapSkip  Overlap = "skip"  // it is skipped
+	OverlapAllow   Overlap = "allow"   // it runs too
+	OverlapSkip    Overlap = "skip"    // it is skipped
+	OverlapQueue   Overlap = "queue"   // it waits for its turn
+	OverlapReplace Overlap = "replace" // it runs instead
 )
 
 // CatchUpPolicy says what is made up for after an outage.
@@ -29,20 +32,26 @@ const (
 
 // Spec is what the owner of a job says about it. Its JSON is what is stored.
 type Spec struct {
-	Schedule   Timing            `json:"schedule"`
-	Timezone   string            `json:"timezone"`
-	DayMatch   string            `json:"day_match"`
-	DSTGap     string            `json:"dst_gap"`
-	DSTOverlap string            `json:"dst_overlap"`
-	StartAt    *time.Time        `json:"start_at,omitempty"` // the first instant that counts
-	EndAt      *time.Time        `json:"end_at,omitempty"`   // the first that doesn't any more
-	MaxRuns    *int64            `json:"max_runs,omitempty"`
-	Target     Target            `json:"target"`
-	Retry      Retry             `json:"retry"`
-	Overlap    Overlap           `json:"overlap"`
-	CatchUp    CatchUp           `json:"catch_up"`
-	Priority   int               `json:"priority"` // 0 to 9, higher first
-	Labels     map[string]string `json:"labels,omitempty"`
+	Schedule   Timing     `json:"schedule"`
+	Timezone   string     `json:"timezone"`
+	DayMatch   string     `json:"day_match"`
+	DSTGap     string     `json:"dst_gap"`
+	DSTOverlap string     `json:"dst_overlap"`
+	StartAt    *time.Time `json:"start_at,omitempty"` // the first instant that counts
+	EndAt      *time.Time `json:"end_at,omitempty"`   // the first that doesn't any more
+	MaxRuns    *int64     `json:"max_runs,omitempty"`
+	Target     Target     `json:"target"`
+	Retry      Retry      `json:"retry"`
+	Overlap    Overlap    `json:"overlap"`
+	CatchUp    CatchUp    `json:"catch_up"`
+	Priority   int        `json:"priority"` // 0 to 9, higher first
+	// MaxConcurrent is how many runs may be going before Overlap has a say. Runs that were asked for start
+	// anyway, and count.
+	MaxConcurrent int `json:"max_concurrent"`
+	// Jitter delays each instant by less than this, always by as much.
+	Jitter  time.Duration     `json:"jitter_ns,omitempty"`
+	Exclude []string          `json:"exclude,omitempty"` // names of calendars
+	Labels  map[string]string `json:"labels,omitempty"`
 }
 
 // Timing is exactly one of an expression, an interval and an instant.
@@ -69,7 +78,8 @@ type Webhook struct {
 
 // Pull is a queue that workers lease from.
 type Pull struct {
-	Queue string `json:"queue"`
+	Queue   string          `json:"queue"`
+	Payload json.RawMessage `json:"payload,omitempty"` // nil: none; a trigger may bring its own
 }
 
 // Retry says how failed attempts are repeated.
@@ -102,6 +112,9 @@ const (
 	maxBackoff     = 7 * 24 * time.Hour
 	maxWindow      = 366 * 24 * time.Hour
 	maxCatchUp     = 10_000
+	maxConcurrent  = 1000
+	maxJitter      = 24 * time.Hour
+	maxExclude     = 16
 	maxLabels      = 64
 	maxLabelValue  = 255
 )
@@ -111,7 +124,7 @@ func DefaultSpec() Spec {
 	return Spec{
 		Timezone: DefaultTimezone, DayMatch: "any", DSTGap: "run", DSTOverlap: "once",
 		Retry:   Retry{MaxAttempts: DefaultMaxAttempts, Backoff: DefaultBackoff, MaxBackoff: DefaultMaxBackoff},
-		Overlap: OverlapSkip,
+		Overlap: OverlapSkip, MaxConcurrent: 1,
 		CatchUp: CatchUp{Policy: CatchUpLatest, Window: DefaultWindow, Max: DefaultCatchUpMax},
 	}
 }
@@ -141,8 +154,14 @@ func (s *Spec) check(guard *webhook.Guard) error {
 		return invalid("retry.backoff", "must be 0s to 168h")
 	case s.Retry.MaxBackoff < 0 || s.Retry.MaxBackoff > maxBackoff:
 		return invalid("retry.max_backoff", "must be 0s to 168h")
-	case s.Overlap != OverlapAllow && s.Overlap != OverlapSkip:
-		return invalid("overlap", "must be allow or skip")
+	case !slices.Contains([]Overlap{OverlapAllow, OverlapSkip, OverlapQueue, OverlapReplace}, s.Overlap):
+		return invalid("overlap", "must be allow, skip, queue or replace")
+	case s.MaxConcurrent < 1 || s.MaxConcurrent > maxConcurrent:
+		return invalid("max_concurrent", "must be 1 to %d", maxConcurrent)
+	case s.Jitter < 0 || s.Jitter > maxJitter || s.Jitter%time.Millisecond != 0:
+		return invalid("jitter", "must be 0s to 24h, in whole milliseconds")
+	case len(s.Exclude) > maxExclude:
+		return invalid("exclude", "must be at most %d calendars", maxExclude)
 	case !slices.Contains([]CatchUpPolicy{CatchUpNone, CatchUpLatest, CatchUpAll}, s.CatchUp.Policy):
 		return invalid("catch_up.policy", "must be none, latest or all")
 	case s.CatchUp.Window < 0 || s.CatchUp.Window > maxWindow:
@@ -157,6 +176,15 @@ func (s *Spec) check(guard *webhook.Guard) error {
 		return invalid("end_at", "must be later than start_at")
 	case len(s.Labels) > maxLabels:
 		return invalid("labels", "must be at most %d", maxLabels)
+	}
+	for i, calendar := range s.Exclude {
+		field := fmt.Sprintf("exclude[%d]", i)
+		if !name.MatchString(calendar) {
+			return invalid(field, "a calendar's name "+nameRule)
+		}
+		if slices.Contains(s.Exclude[:i], calendar) {
+			return invalid(field, "is there twice")
+		}
 	}
 	for key, value := range s.Labels {
 		if !name.MatchString(key) {
@@ -187,6 +215,14 @@ func (t *Target) check(guard *webhook.Guard) error {
 		}
 	}
 	return nil
+}
+
+// payload is what a worker gets with a run; nil: nothing.
+func (t *Target) payload() json.RawMessage {
+	if t.Pull == nil {
+		return nil
+	}
+	return t.Pull.Payload
 }
 
 // queueOf is where the job's runs wait: empty for the dispatcher's.

@@ -3,6 +3,7 @@ package chronos
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,11 +22,12 @@ type Store struct {
 	clock   *pg.Clock
 	guard   *webhook.Guard
 	metrics *metrics
-	due     chan struct{} // holds a value when something may have come due
+	bell    *bell
+	fronts  fronts
 }
 
 func newStore(pool *pgxpool.Pool, clock *pg.Clock, guard *webhook.Guard, m *metrics) *Store {
-	return &Store{pool: pool, clock: clock, guard: guard, metrics: m, due: make(chan struct{}, 1)}
+	return &Store{pool: pool, clock: clock, guard: guard, metrics: m, bell: newBell()}
 }
 
 // Caller is on whose behalf, and until when, a command is carried out.
@@ -53,18 +55,30 @@ func command[T any](ctx context.Context, s *Store, c Caller, act func(pgx.Tx) (T
 		})
 		return err
 	})
-	if err == nil {
-		s.wake()
-	}
 	return answer, replayed, err
 }
 
-// wake tells this replica's dispatcher to look; others find out by themselves within moments.
-func (s *Store) wake() {
-	select {
-	case s.due <- struct{}{}:
-	default:
+// maxFronts bounds the queues whose fronts are remembered.
+const maxFronts = 1000
+
+// fronts are those of the queues that are pulled from. The zero value is ready, and safe for concurrent use.
+type fronts struct {
+	mu sync.Mutex
+	of map[string]*queue.Front
+}
+
+func (f *fronts) front(name string) *queue.Front {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	front, ok := f.of[name]
+	if !ok {
+		if f.of == nil || len(f.of) >= maxFronts {
+			f.of = map[string]*queue.Front{}
+		}
+		front = &queue.Front{}
+		f.of[name] = front
 	}
+	return front
 }
 
 // Now is the database's time, early by at most one round trip.

@@ -1,53 +1,52 @@
 package chronos
 
 import (
+	"hash/fnv"
 	"strings"
 	"time"
 
 	"holdfast/chronos/cron"
 )
 
-// timetable is a schedule within its bounds: the one source of instants, for the planner,
-// for upcoming and for the preview.
+// timetable is a job's instants, and when each is to start: the one source of both, for the
+// planner, for upcoming and for the preview.
 type timetable struct {
-	schedule cron.Schedule
-	from, to time.Time // instants are from ≤ t < to; zero: unbounded
+	cron.Timetable
+	seed   uint64        // of the job
+	jitter time.Duration // in whole milliseconds
 }
 
-// next is the first instant later than t.
-func (tt timetable) next(t time.Time) (time.Time, bool) {
-	if !tt.from.IsZero() && t.Before(tt.from) {
-		t = tt.from.Add(-1)
+// effective is when the instant at is to start: later by its jitter, which anybody who knows the
+// job's name works out the same.
+func (tt timetable) effective(at time.Time) time.Time {
+	if tt.jitter == 0 {
+		return at
 	}
-	at, ok := tt.schedule.Next(t)
-	if !ok || !tt.to.IsZero() && !at.Before(tt.to) {
-		return time.Time{}, false
+	x := tt.seed ^ uint64(at.UnixMilli())*0x9e3779b97f4a7c15
+	for range 2 { // the finalizer of MurmurHash3, so that neighbours share nothing
+		x ^= x >> 33
+		x *= 0xff51afd7ed558ccd
 	}
-	return at, true
+	x ^= x >> 33
+	return at.Add(time.Duration(x%uint64(tt.jitter/time.Millisecond)) * time.Millisecond)
 }
 
-// prev is the last instant earlier than t.
-func (tt timetable) prev(t time.Time) (time.Time, bool) {
-	if !tt.to.IsZero() && t.After(tt.to) {
-		t = tt.to
-	}
-	at, ok := tt.schedule.Prev(t)
-	if !ok || at.Before(tt.from) {
-		return time.Time{}, false
-	}
-	return at, true
+func seedOf(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return h.Sum64()
 }
 
 // compile reads the timing of a spec. seed is the job's name, anchor what intervals are
-// counted from unless there is a start_at, which then is an interval's first instant. It
-// fails with a [FieldError].
-func (s *Spec) compile(seed string, anchor time.Time) (timetable, error) {
-	tt := timetable{}
+// counted from unless there is a start_at, which then is an interval's first instant. The calendars
+// are those that exclude names. It fails with a [FieldError].
+func (s *Spec) compile(seed string, anchor time.Time, calendars []cron.Calendar) (timetable, error) {
+	tt := timetable{Timetable: cron.Timetable{Exclude: calendars}, seed: seedOf(seed), jitter: s.Jitter}
 	if s.StartAt != nil {
-		tt.from = *s.StartAt
+		tt.Start = *s.StartAt
 	}
 	if s.EndAt != nil {
-		tt.to = *s.EndAt
+		tt.End = *s.EndAt
 	}
 	loc, err := cron.LoadLocation(s.Timezone)
 	if err != nil {
@@ -61,7 +60,7 @@ func (s *Spec) compile(seed string, anchor time.Time) (timetable, error) {
 	if _, err := cron.Parse("* * * * *", options); err != nil {
 		return tt, scheduleError(err)
 	}
-	tt.schedule, err = s.Schedule.parse(options, s.StartAt)
+	tt.Schedule, err = s.Schedule.parse(options, s.StartAt)
 	if err != nil {
 		return tt, scheduleError(err)
 	}
@@ -111,15 +110,16 @@ func parseAt(local string, loc *time.Location) (cron.Schedule, error) {
 
 // Instant is a time of a schedule as people are shown it.
 type Instant struct {
-	At    time.Time
-	Local string // in the schedule's zone, with its offset
-	Note  string // why it isn't an ordinary one; empty: it is
+	At          time.Time
+	EffectiveAt time.Time // with jitter
+	Local       string    // in the schedule's zone, with its offset
+	Note        string    // a stable word and why it isn't an ordinary one; empty: it is
 }
 
 func (tt timetable) instant(at time.Time) Instant {
-	in := Instant{At: at.UTC(), Local: at.In(tt.schedule.Location()).Format(time.RFC3339Nano)}
-	if note, ok := tt.schedule.Note(at); ok {
-		in.Note = note.Text
+	in := Instant{At: at.UTC(), EffectiveAt: tt.effective(at).UTC(), Local: at.In(tt.Schedule.Location()).Format(time.RFC3339Nano)}
+	if note, ok := tt.Note(at); ok {
+		in.Note = note.String()
 	}
 	return in
 }
@@ -135,19 +135,19 @@ type Preview struct {
 // counted from. Only the timing of the spec counts; seed stands for the job's name. It
 // fails with a [FieldError].
 func PreviewSpec(s Spec, seed string, from time.Time, count int) (Preview, error) {
-	tt, err := s.compile(seed, from)
+	tt, err := s.compile(seed, from, nil)
 	if err != nil {
 		return Preview{}, err
 	}
-	p := Preview{Description: tt.schedule.Describe()}
+	p := Preview{Description: tt.Schedule.Describe()}
 	at, ok := from, true
 	for len(p.Times) < count {
-		if at, ok = tt.next(at); !ok {
+		if at, ok = tt.Next(at); !ok {
 			break
 		}
 		p.Times = append(p.Times, tt.instant(at))
 	}
-	for _, w := range tt.schedule.Lint() {
+	for _, w := range tt.Schedule.Lint() {
 		p.Warnings = append(p.Warnings, w.Message)
 	}
 	return p, nil

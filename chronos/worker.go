@@ -40,18 +40,29 @@ const (
 // connection meanwhile; then it gives none.
 func (s *Store) LeaseRuns(ctx context.Context, c Caller, claim queue.Claim, wait time.Duration, stop <-chan struct{}) (runs []queue.Run, replayed bool, err error) {
 	until := time.Now().Add(wait)
+	claim.Front = s.fronts.front(claim.Queue)
 	rounds := 0
 	for last := false; ; {
+		rang := s.bell.wait(claim.Queue)
 		last = last || !time.Now().Before(until)
+		if claim.Front.Stale() {
+			if _, _, err := queue.NextDue(ctx, s.pool, claim); err != nil {
+				return nil, false, err
+			}
+		}
+		var claimed queue.Claimed
 		inTheWay := false // runs that mustn't start, or not yet, stand before others
-		runs, replayed, err = command(ctx, s, c, func(tx pgx.Tx) ([]queue.Run, error) {
-			claimed, err := queue.Lease(ctx, tx, claim)
+		runs, replayed, err = command(ctx, s, c, func(tx pgx.Tx) (_ []queue.Run, err error) {
+			claimed, err = queue.Lease(ctx, tx, claim)
 			inTheWay = len(claimed.Settled)+claimed.Waiting > 0 && rounds < clearRounds
 			if err == nil && len(claimed.Runs) == 0 && (inTheWay || !last) {
 				err = errNothingYet
 			}
 			return claimed.Runs, err
 		})
+		if err == nil && len(claimed.Replaced) > 0 {
+			s.bell.taken()
+		}
 		if !errors.Is(err, errNothingYet) {
 			return runs, replayed, err
 		}
@@ -63,12 +74,35 @@ func (s *Store) LeaseRuns(ctx context.Context, c Caller, claim queue.Claim, wait
 			continue
 		}
 		rounds = 0
+		if last, err = s.awaitDue(ctx, claim, until, rang, stop); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+// awaitDue returns when something may be due for the claim, or when nothing needs be waited for any longer (last).
+func (s *Store) awaitDue(ctx context.Context, claim queue.Claim, until time.Time, rang, stop <-chan struct{}) (last bool, err error) {
+	for {
+		in, ok, err := queue.NextDue(ctx, s.pool, claim)
+		if err != nil {
+			return false, err
+		}
+		due := ok && in <= pollEvery
+		pause := pollEvery
+		if due {
+			pause = max(in+time.Microsecond, claimPause) // what is due already is in somebody else's hands
+		}
 		select {
 		case <-ctx.Done():
-			return nil, false, context.Cause(ctx)
+			return false, context.Cause(ctx)
 		case <-stop:
-			last = true
-		case <-time.After(min(pollEvery, time.Until(until))):
+			return true, nil
+		case <-rang:
+			return false, nil
+		case <-time.After(min(pause, time.Until(until))):
+		}
+		if due || !time.Now().Before(until) {
+			return false, nil
 		}
 	}
 }
@@ -100,6 +134,9 @@ func (s *Store) CompleteRun(ctx context.Context, c Caller, h queue.Holding, resu
 func (s *Store) counted(f queue.Finished, replayed bool, err error) (queue.Finished, bool, error) {
 	if err == nil && !replayed && !f.Repeated {
 		s.metrics.ended(f.Status)
+		if f.Woke || f.Status == queue.Pending {
+			s.bell.ring(f.Queue)
+		}
 	}
 	return f, replayed, err
 }

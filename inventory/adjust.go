@@ -127,7 +127,8 @@ func (s *Store) adjust(ctx context.Context, tx pgx.Tx, c Caller, take *taking, a
 	if changed == 0 {
 		return s.refusedInTime(ctx, tx, c)
 	}
-	return nil
+	_, err = s.serveLines(ctx, tx, c.Tenant, items)
+	return err
 }
 
 // ensureShelfSQL makes the stock row of a SKU at a location that there is, or opens it again; a location

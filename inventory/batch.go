@@ -21,12 +21,29 @@ import (
 // An idempotency key is looked up when the locks are held and stored with the changes: two
 // requests with one key and body want the same locks, so the second finds the first.
 func (s *Store) runBatch(ctx context.Context, batch []*task) error {
-	take := taking{tenant: batch[0].caller.Tenant}
-	return pg.InPipeline(ctx, s.pool, pg.TxOptions{}, func(tx *pg.Pipeline) error {
+	take := taking{tenant: batch[0].caller.Tenant, window: lineWindow}
+	offered := 0
+	err := pg.InPipeline(ctx, s.pool, pg.TxOptions{}, func(tx *pg.Pipeline) error {
 		for {
 			b := books{tenant: take.tenant, maxHold: s.maxHold, opened: s.Now()}
 			if err := b.open(ctx, tx, batch, &take); err != nil {
 				return err
+			}
+			// Where somebody waits, all that is free is for the line before it is for anybody else.
+			if waiting := withLine(b.items); len(waiting) > 0 {
+				some, err := take.giveBackExpired(ctx, tx, b.items, waiting)
+				if err != nil {
+					return err
+				}
+				if some {
+					continue
+				}
+				if err := b.readLines(ctx, tx, batch, take.window); err != nil {
+					return err
+				}
+				for _, sku := range waiting {
+					b.serve(sku)
+				}
 			}
 			var inTheWay []Due
 			for _, t := range batch {
@@ -50,9 +67,18 @@ func (s *Store) runBatch(ctx context.Context, batch []*task) error {
 					continue
 				}
 			}
+			if b.closed() && take.window < maxLineWindow {
+				take.window *= 4
+				continue
+			}
+			offered = b.offered
 			return b.write(ctx, tx)
 		}
 	})
+	if err == nil {
+		s.offers.Add(float64(offered))
+	}
+	return err
 }
 
 // books are the state that a batch decides on, and what it changes of it.
@@ -65,16 +91,20 @@ type books struct {
 	items        map[string]*item
 	reservations map[uuid.UUID]*record
 	keys         map[idempotency.Key]idempotency.Stored
-	customers    map[customerSKU]int64 // units held or bought
-	locations    map[string]bool       // of those that some line names and its SKU isn't kept at
+	first        map[uuid.UUID]*Reservation // as they were answered first
+	customers    map[customerSKU]int64      // units held or bought
+	locations    map[string]bool            // of those that some line names and its SKU isn't kept at
 
 	short    []Shortage // what somebody wanted and didn't get
 	made     []*record
 	changed  []*record
 	entries  []entry
 	bought   map[customerSKU]int64 // units of SKUs with a limit
-	answered []*task               // with a key
-	deadline *time.Time            // the earliest of the accepted commands'
+	freed    []string              // SKUs with a line of which the command frees units
+	ended    []ended               // places of those
+	offered  int
+	answered []*task    // with a key
+	deadline *time.Time // the earliest of the accepted commands'
 }
 
 // record is a reservation in a batch.
@@ -146,6 +176,9 @@ func (b *books) open(ctx context.Context, tx *pg.Pipeline, batch []*task, take *
 	}
 	inPreference(b.items)
 	if err := b.readFinished(ctx, tx, batch, ids, take); err != nil {
+		return err
+	}
+	if err := b.readFirst(ctx, tx); err != nil {
 		return err
 	}
 	if err := b.readCustomers(ctx, tx, batch); err != nil {
@@ -226,6 +259,40 @@ func (b *books) readFinished(ctx context.Context, tx *pg.Pipeline, batch []*task
 		return pg.ErrRepeat // with those locked too, in order
 	}
 	return nil
+}
+
+// firstSQL reads reservations wherever they are, with what never changes.
+const firstSQL = `
+SELECT first_ttl, status, ` + reservationColumns + ` FROM inventory.reservations WHERE tenant = $1 AND id = ANY($2)
+UNION ALL
+SELECT first_ttl, status, ` + historyReservationColumns + ` FROM inventory.reservation_history WHERE tenant = $1 AND id = ANY($2)`
+
+// readFirst reads what keys were answered with where the answer is a reservation's id: all that it was made
+// with, as it was made.
+func (b *books) readFirst(ctx context.Context, tx *pg.Pipeline) error {
+	var ids []uuid.UUID
+	for _, stored := range b.keys {
+		if id, ok := reservationIn(stored); ok {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, firstSQL, b.tenant, ids)
+	if err != nil {
+		return err
+	}
+	records, err := pgx.CollectRows(rows, scanRecord)
+	b.first = make(map[uuid.UUID]*Reservation, len(records))
+	for _, r := range records {
+		r.Status, r.SettledAt, r.ExpiresAt = Held, nil, r.CreatedAt.Add(r.firstTTL)
+		for i := range r.Lines {
+			r.Lines[i].Confirmed, r.Lines[i].Returned = nil, nil
+		}
+		b.first[r.ID] = &r.Reservation
+	}
+	return err
 }
 
 func (b *books) shortSKUs() []string {

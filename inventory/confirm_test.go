@@ -11,7 +11,7 @@ import (
 )
 
 // Pitfall 13: a repeated payment webhook confirms once, in parallel too.
-func TestConfirmRepeatedSellsOnce(t *testing.T) {
+func TestPitfall13ConfirmRepeatedSellsOnce(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 5)
@@ -33,7 +33,7 @@ func TestConfirmRepeatedSellsOnce(t *testing.T) {
 }
 
 // Pitfalls 4 and 5: a release counts once and is no error when repeated.
-func TestReleaseRepeatedFreesOnce(t *testing.T) {
+func TestPitfall04ReleaseRepeatedFreesOnce(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 5)
@@ -77,7 +77,7 @@ func TestConfirmAgainstRelease(t *testing.T) {
 }
 
 // Pitfall 8: confirm and reaper in both orders, with a reaper and without.
-func TestConfirmAgainstReaper(t *testing.T) {
+func TestPitfall08ConfirmAgainstReaper(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 10)
@@ -133,7 +133,7 @@ func TestConfirmIsJudgedAfterItsWait(t *testing.T) {
 }
 
 // Pitfall 9: paid, but expired meanwhile.
-func TestRetake(t *testing.T) {
+func TestPitfall09Retake(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 3)

@@ -37,6 +37,14 @@ func (b *books) readCustomers(ctx context.Context, tx *pg.Pipeline, batch []*tas
 			want(r.Customer, r.Lines)
 		}
 	}
+	return b.countCustomers(ctx, tx, customers, skus)
+}
+
+// countCustomers counts what customers, side by side with SKUs, have of them.
+func (b *books) countCustomers(ctx context.Context, tx executor, customers, skus []string) error {
+	if b.customers == nil {
+		b.customers = map[customerSKU]int64{}
+	}
 	if len(customers) == 0 {
 		return nil
 	}

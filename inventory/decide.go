@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"holdfast/internal/idempotency"
 	"holdfast/internal/pg"
 )
@@ -14,7 +16,7 @@ import (
 func (b *books) decide(t *task) {
 	t.answer, t.replayed, t.err = Reservation{}, false, nil
 	if stored, ok := b.keys[keyOnly(t.caller.Key)]; ok {
-		t.answer, t.err = replay(stored, t.caller.Key)
+		t.answer, t.err = b.replay(stored, t.caller.Key)
 		t.replayed = t.err == nil
 		return
 	}
@@ -39,6 +41,10 @@ func (b *books) decide(t *task) {
 	if t.caller.Key.Value != "" {
 		b.answered = append(b.answered, t)
 	}
+	for _, sku := range b.freed {
+		b.serve(sku)
+	}
+	b.freed = b.freed[:0]
 	if len(b.made)+len(b.changed) > changes && t.deadline != nil && (b.deadline == nil || t.deadline.Before(*b.deadline)) {
 		b.deadline = t.deadline
 	}
@@ -50,15 +56,27 @@ func keyOnly(k idempotency.Key) idempotency.Key {
 	return k
 }
 
-func replay(stored idempotency.Stored, key idempotency.Key) (r Reservation, err error) {
+func (b *books) replay(stored idempotency.Stored, key idempotency.Key) (r Reservation, err error) {
 	if stored.Body != key.Body {
 		return r, idempotency.ErrReused
+	}
+	if id, ok := reservationIn(stored); ok {
+		first := b.first[id]
+		if first == nil {
+			return r, fmt.Errorf("the stored answer is reservation %s, which isn't there", id)
+		}
+		return *first, nil
 	}
 	if err := json.Unmarshal(stored.Text, &r); err != nil {
 		return r, fmt.Errorf("read the stored answer: %w", err)
 	}
 	r.CreatedAt, r.ExpiresAt = r.CreatedAt.UTC(), r.ExpiresAt.UTC()
 	return r, nil
+}
+
+// reservationIn is the id that an answer consists of, if it was stored by [takeSQL].
+func reservationIn(stored idempotency.Stored) (id uuid.UUID, ok bool) {
+	return id, len(stored.Text) > 0 && stored.Text[0] == '"' && json.Unmarshal(stored.Text, &id) == nil
 }
 
 func (b *books) reserve(t *task) (Reservation, error) {
@@ -85,16 +103,21 @@ func (b *books) reserve(t *task) (Reservation, error) {
 		ID: t.newID, Status: Held, Lines: d.lines, Customer: cmd.Customer, Reference: cmd.Reference,
 		CreatedAt: b.now.UTC(), ExpiresAt: b.now.Add(ttl).UTC(),
 	}}
+	b.hold(r, t.caller.Actor)
+	answer := r.Reservation
+	answer.Shortages = d.shortages
+	return answer, nil
+}
+
+// hold books a new reservation.
+func (b *books) hold(r *record, actor string) {
 	event := eventHeld
-	for _, l := range d.lines {
-		b.book(r, l, "hold", event, 0, l.Quantity, t.caller.Actor)
+	for _, l := range r.Lines {
+		b.book(r, l, "hold", event, 0, l.Quantity, actor)
 		b.addToCustomer(r.Customer, l.SKU, l.Quantity)
 		event = ""
 	}
 	b.made = append(b.made, r)
-	answer := r.Reservation
-	answer.Shortages = d.shortages
-	return answer, nil
 }
 
 // onReservation finds the reservation and brings its status up to the instant.
@@ -229,7 +252,11 @@ const (
 
 // book changes the counters of a line's shelf and notes it.
 func (b *books) book(r *record, l Line, kind, event string, deltaOnHand, deltaHeld int64, actor string) {
-	s := b.items[l.SKU].at(l.Location)
+	i := b.items[l.SKU]
+	s := i.at(l.Location)
+	if deltaOnHand > deltaHeld && i.waiting > 0 {
+		b.freed = append(b.freed, l.SKU)
+	}
 	s.onHand += deltaOnHand
 	s.held += deltaHeld
 	s.sold -= deltaOnHand

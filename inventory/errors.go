@@ -29,6 +29,8 @@ var (
 	ErrCountChanged        = errors.New("the stock isn't what the count expected")
 	ErrSKUInUse            = errors.New("the SKU still has stock or holds")
 	ErrLocationInUse       = errors.New("the location still has stock or holds, or is the location default")
+	ErrPlaceNotFound       = errors.New("no such place in a waiting list")
+	ErrAlreadyWaiting      = errors.New("the customer waits for the SKU already")
 	ErrSettings            = errors.New("the SKU's holds don't allow these settings")
 )
 
@@ -87,6 +89,17 @@ func (e *CustomerLimitError) Error() string {
 	return fmt.Sprintf("%s: a customer may have %d, has %d and wants %d more", e.SKU, e.Limit, e.Has, e.Wanted)
 }
 func (e *CustomerLimitError) Is(target error) bool { return target == ErrCustomerLimit }
+
+// AlreadyWaitingError names the place that the customer has.
+type AlreadyWaitingError struct {
+	SKU, Customer string
+	ID            uuid.UUID
+}
+
+func (e *AlreadyWaitingError) Error() string {
+	return fmt.Sprintf("%s: %s waits for it already, at %s", e.SKU, e.Customer, e.ID)
+}
+func (e *AlreadyWaitingError) Is(target error) bool { return target == ErrAlreadyWaiting }
 
 // StateError says in which state a reservation was when it stood in the way.
 type StateError struct {

@@ -19,6 +19,7 @@ const DefaultKeep = 400 * 24 * time.Hour
 // partitioned are the tables that grow, by month: what they drop is older than any of its rows
 // is still needed for.
 var partitioned = []pg.Partitioned{
+	{Schema: schemaName, Table: "waitlist_history", Span: pg.Month, ByID: true}, // before the reservations that it names
 	{Schema: schemaName, Table: "reservation_history", Span: pg.Month, ByID: true},
 	{Schema: schemaName, Table: "ledger", Span: pg.Month, Before: carryLedger},
 }
@@ -38,7 +39,7 @@ func carryLedger(ctx context.Context, tx pgx.Tx, partition string) error {
 
 // EnsurePartitions makes the partitions that the next days and months need. Replicas may call it at once.
 func EnsurePartitions(ctx context.Context, pool *pgxpool.Pool) error {
-	for _, p := range append(partitioned[:len(partitioned):len(partitioned)], idempotency.Partitioned(schemaName)) {
+	for _, p := range append(partitioned[:len(partitioned):len(partitioned)], idempotency.Partitioned(schemaName), deliveryHistory) {
 		if err := p.Ensure(ctx, pool); err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 type Entry struct {
 	Seq           int64      `json:"seq" doc:"Rises with every change of a SKU at a location"`
 	At            time.Time  `json:"at"`
-	Kind          string     `json:"kind" enum:"receive,write_off,count,hold,confirm,release,expire,retake,repair"`
+	Kind          string     `json:"kind" enum:"receive,write_off,count,hold,offer,confirm,release,expire,retake,repair"`
 	Location      string     `json:"location"`
 	DeltaOnHand   int64      `json:"delta_on_hand"`
 	DeltaHeld     int64      `json:"delta_held"`

@@ -159,6 +159,9 @@ func (s *Store) DeleteLocation(ctx context.Context, c Caller, location string) e
 			err = ErrLocationInUse
 		}
 		if err == nil {
+			_, err = s.serveLines(ctx, tx, c.Tenant, items)
+		}
+		if err == nil {
 			err = s.clock.InTime(ctx, tx, c.Deadline)
 		}
 		return none, err

@@ -2,6 +2,7 @@ package inventory_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ func TestInvariantsUnderRandomCommands(t *testing.T) {
 	}
 	anyCommand := rapid.Custom(func(t *rapid.T) command {
 		return command{
-			kind:     rapid.IntRange(0, 9).Draw(t, "kind"),
+			kind:     rapid.IntRange(0, 15).Draw(t, "kind"),
 			which:    rapid.IntRange(0, 20).Draw(t, "which"),
 			customer: rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "customer"),
 			allocate: rapid.SampledFrom([]inventory.Allocation{inventory.Prefer, inventory.Fewest, inventory.Spread}).Draw(t, "allocate"),
@@ -47,22 +48,22 @@ func TestInvariantsUnderRandomCommands(t *testing.T) {
 	expected := []error{
 		inventory.ErrSoldOut, inventory.ErrExpired, inventory.ErrReleased, inventory.ErrConfirmed,
 		inventory.ErrExpiredSoldOut, inventory.ErrBelowHeld, inventory.ErrExtensionLimit, inventory.ErrOverConfirmed,
-		inventory.ErrCustomerLimit, inventory.ErrOverReturned, inventory.ErrHeld,
+		inventory.ErrCustomerLimit, inventory.ErrOverReturned, inventory.ErrHeld, inventory.ErrAlreadyWaiting,
 	}
 
 	rapid.Check(t, func(rt *rapid.T) {
 		var mu sync.Mutex
-		var made []uuid.UUID
-		pick := func(n int) uuid.UUID {
+		var made, joined []uuid.UUID
+		pick := func(from *[]uuid.UUID, n int) uuid.UUID {
 			mu.Lock()
 			defer mu.Unlock()
-			if len(made) == 0 {
+			if len(*from) == 0 {
 				return uuid.Nil
 			}
-			return made[n%len(made)]
+			return (*from)[n%len(*from)]
 		}
 		run := func(s *inventory.Store, c command) error {
-			ctx, id := t.Context(), pick(c.which)
+			ctx, id, place := t.Context(), pick(&made, c.which), pick(&joined, c.which)
 			var err error
 			switch {
 			case c.kind <= 2 || id == uuid.Nil:
@@ -87,6 +88,34 @@ func TestInvariantsUnderRandomCommands(t *testing.T) {
 				_, _, err = s.Adjust(ctx, caller, inventory.Adjustment{SKU: c.lines[0].SKU, Location: c.lines[0].Location, Delta: c.lines[0].Quantity - 2 | 1, Reason: "r"})
 			case c.kind == 9:
 				_, _, err = s.Return(ctx, caller, inventory.Return{ID: id, Lines: c.lines[:1], Restock: c.which%2 == 0, Reason: "r"})
+			case c.kind <= 12 || place == uuid.Nil:
+				customer := fmt.Sprintf("%s-%d", c.customer, c.which)
+				if c.kind == 10 {
+					customer = c.customer // with holds of its own, and a limit
+				}
+				var p inventory.Place
+				p, _, err = s.Join(ctx, caller, inventory.Join{SKU: c.lines[0].SKU, Quantity: c.lines[0].Quantity, Customer: customer, TTL: time.Minute})
+				if err == nil {
+					mu.Lock()
+					joined = append(joined, p.ID)
+					if p.ReservationID != nil {
+						made = append(made, *p.ReservationID)
+					}
+					mu.Unlock()
+				}
+			case c.kind == 13:
+				err = s.Leave(ctx, caller, place)
+			case c.kind == 14:
+				_, err = w.db.Pool.Exec(ctx, "UPDATE inventory.waitlist SET expires_at = clock_timestamp() WHERE id = $1", place)
+			case c.kind == 15:
+				var p inventory.Place
+				if p, err = s.GetPlace(ctx, tenant, place); err == nil && p.ReservationID != nil {
+					mu.Lock()
+					made = append(made, *p.ReservationID) // for others to confirm, extend or give back
+					mu.Unlock()
+				} else if err == nil {
+					_, err = s.KeepLines(ctx)
+				}
 			}
 			for _, e := range expected {
 				if errors.Is(err, e) {
@@ -103,6 +132,7 @@ func TestInvariantsUnderRandomCommands(t *testing.T) {
 					if err := run(w.replicas[i%2], c); err != nil {
 						t.Errorf("%+v: %v", c, err)
 					}
+					w.checkNobodyWaitsForNothing() // after every commit, and there are many
 				}
 			})
 		}

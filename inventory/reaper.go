@@ -59,7 +59,7 @@ func (s *Store) ReapOnce(ctx context.Context) (reaped int, full bool, err error)
 		if due, err = SelectDueReservations(ctx, tx, reapBatch); err != nil || len(due) == 0 {
 			return err
 		}
-		reaped, err = giveBack(ctx, tx, due)
+		reaped, err = s.giveBack(ctx, tx, due)
 		return err
 	})
 	if err == nil || len(due) == 0 || pg.Unavailable(err) || errors.Is(err, pg.ErrCommitUnknown) || ctx.Err() != nil {
@@ -106,14 +106,14 @@ func (s *Store) reapAlone(ctx context.Context, d Due) (reaped int, err error) {
 			reaped = 0
 			return err
 		}
-		reaped, err = giveBack(ctx, tx, []Due{{ID: r.ID, Tenant: d.Tenant, skus: skusOf(r.Lines)}})
+		reaped, err = s.giveBack(ctx, tx, []Due{{ID: r.ID, Tenant: d.Tenant, skus: skusOf(r.Lines)}})
 		return err
 	})
 	return reaped, err
 }
 
-// giveBack expires claimed reservations, tenant by tenant in one order.
-func giveBack(ctx context.Context, tx pgx.Tx, due []Due) (int, error) {
+// giveBack expires claimed reservations, tenant by tenant in one order, for those who wait first.
+func (s *Store) giveBack(ctx context.Context, tx pgx.Tx, due []Due) (int, error) {
 	byTenant := map[string][]Due{}
 	for _, d := range due {
 		byTenant[d.Tenant] = append(byTenant[d.Tenant], d)
@@ -126,7 +126,8 @@ func giveBack(ctx context.Context, tx pgx.Tx, due []Due) (int, error) {
 			ids = append(ids, d.ID)
 			skus = append(skus, d.skus...)
 		}
-		if _, err := lockStock(ctx, tx, tenant, skus); err != nil {
+		items, err := lockStock(ctx, tx, tenant, skus)
+		if err != nil {
 			return 0, err
 		}
 		n, err := expire(ctx, tx, tenant, ids)
@@ -134,6 +135,9 @@ func giveBack(ctx context.Context, tx pgx.Tx, due []Due) (int, error) {
 			return 0, fmt.Errorf("give back %d expired reservations of %s: %w", len(ids), tenant, err)
 		}
 		reaped += n
+		if _, err := s.serveLines(ctx, tx, tenant, items); err != nil {
+			return 0, err
+		}
 	}
 	return reaped, nil
 }

@@ -79,7 +79,7 @@ func TestRivalReapersGiveBackOnce(t *testing.T) {
 }
 
 // Pitfalls 5 and 32: poison rows never stop the reaper, even if they fill its whole batch.
-func TestPoisonRowsDoNotStopTheReaper(t *testing.T) {
+func TestPitfall05PoisonRowsDoNotStopTheReaper(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 10)

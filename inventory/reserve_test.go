@@ -12,7 +12,7 @@ import (
 )
 
 // Pitfall 1: two buyers, one last unit; and pitfall 2, no path around the lock.
-func TestReserveNeverOversells(t *testing.T) {
+func TestPitfall01ReserveNeverOversells(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 3)
@@ -27,7 +27,7 @@ func TestReserveNeverOversells(t *testing.T) {
 }
 
 // Pitfall 2: a CHECK stands behind the code, whatever code comes.
-func TestTheDatabaseRefusesToOversell(t *testing.T) {
+func TestPitfall02TheDatabaseRefusesToOversell(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 3)
@@ -74,7 +74,7 @@ func TestLinesOfOneSKUAddUp(t *testing.T) {
 
 // Pitfall 11: carts of the same things in opposite orders, large enough to deadlock at once
 // if each locked in its own order.
-func TestOppositeCartsDoNotDeadlock(t *testing.T) {
+func TestPitfall11OppositeCartsDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	var forward []inventory.Line
@@ -108,7 +108,7 @@ func TestOppositeCartsDoNotDeadlock(t *testing.T) {
 
 // Pitfalls 7 and I7: free from the instant of expiry, at the next read and at the next reserve,
 // without any reaper; and the reaper that comes later gives nothing back again.
-func TestExpiredIsFreeAtOnceAndOnce(t *testing.T) {
+func TestPitfall07ExpiredIsFreeAtOnceAndOnce(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 10)
@@ -129,7 +129,7 @@ func TestExpiredIsFreeAtOnceAndOnce(t *testing.T) {
 
 // I7 against a reaper that has claimed the hold and waits for the stock row: the reserve may
 // neither wait for it (a deadlock) nor call the stock sold out.
-func TestExpiredIsFreeWhileAReaperHasIt(t *testing.T) {
+func TestPitfall03ExpiredIsFreeWhileAReaperHasIt(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 1)
@@ -235,7 +235,7 @@ func TestRestockSeenByOneReplicaSellsOnTheOther(t *testing.T) {
 }
 
 // Pitfall 17: the limit holds over live and confirmed reservations, in the same atomic step.
-func TestCustomerLimitHoldsUnderARace(t *testing.T) {
+func TestPitfall17CustomerLimitHoldsUnderARace(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("ticket", 100)

@@ -92,6 +92,9 @@ func (s *Store) Return(ctx context.Context, c Caller, cmd Return) (Reservation, 
 			}
 			r.Lines[i].Returned = &after[i]
 		}
+		if _, err := s.serveLines(ctx, tx, c.Tenant, items); err != nil {
+			return Reservation{}, err
+		}
 		return r, s.clock.InTime(ctx, tx, c.Deadline)
 	})
 }

@@ -15,18 +15,22 @@ import (
 const (
 	reapEvery = time.Second // the ledger entry of an expiry comes within 5 s
 	moveEvery = time.Minute
-	dropEvery = time.Hour
+	// serveEvery is how often lines are looked through; whoever frees units serves them at once.
+	serveEvery = time.Second
+	dropEvery  = time.Hour
 )
 
 // Run does what a replica does beside answering, until ctx ends: it gives expired
-// reservations back, drops what has been kept long enough, and keeps the clock.
+// reservations back, drops what has been kept long enough, announces what changes, and keeps the clock.
 // Every replica runs it.
 func (s *Store) Run(ctx context.Context, log *slog.Logger, metrics prometheus.Registerer) error {
 	expired := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "holdfast_inventory_reservations_expired_total", Help: "Reservations whose units this replica's reaper gave back.",
 	})
-	if err := metrics.Register(expired); err != nil {
-		return err
+	for _, c := range []prometheus.Collector{expired, s.offers} {
+		if err := metrics.Register(c); err != nil {
+			return err
+		}
 	}
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { return s.clock.Run(ctx) })
@@ -36,6 +40,9 @@ func (s *Store) Run(ctx context.Context, log *slog.Logger, metrics prometheus.Re
 			expired.Add(float64(reaped))
 			return full, err
 		})
+	})
+	all.Go(func() error {
+		return loop.Run(ctx, loop.Config{Name: "waiting lists", Every: serveEvery, Log: log}, s.KeepLines)
 	})
 	all.Go(func() error {
 		return loop.Run(ctx, loop.Config{Name: "history", Every: dropEvery, Log: log}, func(ctx context.Context) (bool, error) {
@@ -58,5 +65,6 @@ func (s *Store) Run(ctx context.Context, log *slog.Logger, metrics prometheus.Re
 			return moved > 0, err
 		})
 	})
+	all.Go(func() error { return s.announce(ctx, log, metrics) })
 	return all.Wait()
 }

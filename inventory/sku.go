@@ -18,6 +18,7 @@ type SKU struct {
 	MaxPerCustomer *int64 // units, live and confirmed; nil: no limit
 	SafetyStock    int64  // units that are never offered
 	BackorderLimit int64  // units that may be held beyond what is on hand
+	LowStock       *int64 // with so many units available, or fewer, stock.low is announced; nil: never
 	DefaultTTL     *time.Duration
 	OnHand         int64
 	Held           int64 // expired holds not counted
@@ -52,6 +53,7 @@ type Settings struct {
 	MaxPerCustomer Change[int64]
 	SafetyStock    Change[int64]
 	BackorderLimit Change[int64]
+	LowStock       Change[int64]
 	DefaultTTL     Change[time.Duration]
 }
 
@@ -73,7 +75,7 @@ func (s Settings) check() error {
 		field string
 		value *int64
 		least int64
-	}{{"max_per_customer", s.MaxPerCustomer.Value, 1}, {"safety_stock", s.SafetyStock.Value, 0}, {"backorder_limit", s.BackorderLimit.Value, 0}} {
+	}{{"max_per_customer", s.MaxPerCustomer.Value, 1}, {"safety_stock", s.SafetyStock.Value, 0}, {"backorder_limit", s.BackorderLimit.Value, 0}, {"low_stock", s.LowStock.Value, 0}} {
 		if units.value != nil && (*units.value < units.least || *units.value > MaxUnits) {
 			return invalid(units.field, "must be from %d to %d, not %d", units.least, MaxUnits, *units.value)
 		}
@@ -93,6 +95,7 @@ WITH put AS (
 	UPDATE inventory.skus
 	   SET name        = CASE WHEN $3 THEN coalesce($4, '')              WHEN deleted_at IS NULL THEN name        ELSE '' END,
 	       default_ttl = CASE WHEN $5 THEN make_interval(secs => $6) WHEN deleted_at IS NULL THEN default_ttl END,
+	       low_stock   = CASE WHEN $14 THEN $15 WHEN deleted_at IS NULL THEN low_stock END,
 	       created_at  = CASE WHEN deleted_at IS NULL THEN created_at ELSE clock_timestamp() END,
 	       updated_at  = clock_timestamp(),
 	       deleted_at  = NULL
@@ -132,12 +135,15 @@ func (s *Store) PutSKU(ctx context.Context, c Caller, cmd Settings) (sku SKU, cr
 		}
 		_, err = tx.Exec(ctx, putSKUSQL, c.Tenant, cmd.SKU, cmd.Name.Set, cmd.Name.Value, cmd.DefaultTTL.Set, ttl, DefaultLocation,
 			cmd.MaxPerCustomer.Set, cmd.MaxPerCustomer.Value, cmd.SafetyStock.Set, cmd.SafetyStock.Value,
-			cmd.BackorderLimit.Set, cmd.BackorderLimit.Value)
+			cmd.BackorderLimit.Set, cmd.BackorderLimit.Value, cmd.LowStock.Set, cmd.LowStock.Value)
 		if pg.Constraint(err) == "stock_held_within_on_hand" {
 			return SKU{}, ErrSettings
 		}
 		if err == nil && before.maxPerCustomer == nil && cmd.MaxPerCustomer.Value != nil {
 			_, err = tx.Exec(ctx, countBoughtSQL, c.Tenant, cmd.SKU)
+		}
+		if err == nil {
+			_, err = s.serveLines(ctx, tx, c.Tenant, items)
 		}
 		if err == nil {
 			err = s.clock.InTime(ctx, tx, c.Deadline)
@@ -156,7 +162,7 @@ func (s *Store) PutSKU(ctx context.Context, c Caller, cmd Settings) (sku SKU, cr
 // One text for one SKU and another for a list: a prepared statement that served both would
 // get a plan that suits neither.
 const skusSQL = `
-SELECT k.sku, k.name, k.default_ttl, k.created_at, k.updated_at, s.location, s.active, s.max_per_customer, s.safety_stock, s.backorder_limit,
+SELECT k.sku, k.name, k.default_ttl, k.low_stock, k.created_at, k.updated_at, s.location, s.active, s.max_per_customer, s.safety_stock, s.backorder_limit,
        s.on_hand, greatest(s.held - coalesce(overdue.units, 0), 0), s.sold, s.written_off, s.received
   FROM (SELECT * FROM inventory.skus WHERE tenant = $1 AND deleted_at IS NULL AND sku %s $2 ORDER BY sku LIMIT $3) k
   JOIN inventory.stock s USING (tenant, sku)
@@ -180,7 +186,7 @@ func readSKUs(ctx context.Context, db executor, tenant, operator, sku string, li
 	var limitPerCustomer *int64
 	var open bool // its location is still there
 	_, err = pgx.ForEachRow(rows, []any{
-		&k.SKU, &k.Name, &k.DefaultTTL, &k.CreatedAt, &k.UpdatedAt, &here.Location, &open,
+		&k.SKU, &k.Name, &k.DefaultTTL, &k.LowStock, &k.CreatedAt, &k.UpdatedAt, &here.Location, &open,
 		&limitPerCustomer, &safety, &backorder, &here.OnHand, &here.Held, &sold, &writtenOff, &received,
 	}, func() error {
 		if len(skus) == 0 || skus[len(skus)-1].SKU != k.SKU {
@@ -236,8 +242,8 @@ func (s *Store) ListSKUs(ctx context.Context, tenant, after string, limit int) (
 	return readSKUs(ctx, s.pool, tenant, ">", after, limit)
 }
 
-// DeleteSKU deletes a SKU that has no stock and no holds; its past stays readable. It fails with
-// [ErrSKUNotFound] or [ErrSKUInUse].
+// DeleteSKU deletes a SKU that has no stock and no holds; its past stays readable. The places of its waiting list
+// lapse. It fails with [ErrSKUNotFound] or [ErrSKUInUse].
 func (s *Store) DeleteSKU(ctx context.Context, c Caller, sku string) error {
 	if !isName(sku) {
 		return &NotFoundError{Kind: ErrSKUNotFound, Name: sku}
@@ -245,7 +251,8 @@ func (s *Store) DeleteSKU(ctx context.Context, c Caller, sku string) error {
 	take := taking{tenant: c.Tenant, skus: []string{sku}}
 	_, _, err := command(ctx, s, c, func(tx pgx.Tx) (struct{}, error) {
 		var none struct{}
-		if _, err := take.giveBackAllExpired(ctx, tx, sku); err != nil {
+		items, err := take.giveBackAllExpired(ctx, tx, sku)
+		if err != nil {
 			return none, err
 		}
 		tag, err := tx.Exec(ctx, `UPDATE inventory.stock SET active = false
@@ -258,6 +265,12 @@ func (s *Store) DeleteSKU(ctx context.Context, c Caller, sku string) error {
 			return none, ErrSKUInUse
 		}
 		_, err = tx.Exec(ctx, `UPDATE inventory.skus SET deleted_at = clock_timestamp() WHERE tenant = $1 AND sku = $2`, c.Tenant, sku)
+		if err == nil {
+			_, err = tx.Exec(ctx, endLineSQL, c.Tenant, sku)
+		}
+		if err == nil {
+			_, err = s.serveLines(ctx, tx, c.Tenant, items) // of what expired carts gave back beside it
+		}
 		if err == nil {
 			err = s.clock.InTime(ctx, tx, c.Deadline)
 		}

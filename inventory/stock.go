@@ -28,8 +28,12 @@ type item struct {
 	safetyStock, backorderLimit int64
 	maxPerCustomer              *int64
 	defaultTTL                  *time.Duration
-	waiting                     int64    // places in its waiting list
 	shelves                     []*shelf // in the order in which they are preferred
+
+	waiting int64    // places in its waiting list
+	line    []waiter // the first of them, as far as read; cut: there may be more
+	cut     bool
+	closed  bool // what is free is for those
 }
 
 // shelf is one stock row.
@@ -50,6 +54,9 @@ func (s *shelf) changed() bool {
 
 // free is what may still be held of the SKU, over all its locations.
 func (i *item) free() int64 {
+	if i.closed {
+		return 0
+	}
 	free := i.backorderLimit - i.safetyStock
 	for _, s := range i.shelves {
 		free += s.onHand - s.held
@@ -84,10 +91,14 @@ type executor interface {
 // lockStockSQL locks the stock rows of some SKUs in the one order that every transaction keeps, so that
 // carts of the same things in opposite orders queue instead of deadlocking. Whoever waited sees the row
 // as its rival left it.
+//
+// The rest is looked up row by row: a join that was planned while there were few SKUs, and is still in use when
+// there are many, would read all of them for each row.
 const lockStockSQL = `
-SELECT s.sku, s.location, coalesce(l.rank, 0), s.active, s.on_hand, s.held, s.sold, s.safety_stock, s.backorder_limit, s.max_per_customer,
-       k.default_ttl, s.waiting
-  FROM inventory.stock s JOIN inventory.skus k USING (tenant, sku) LEFT JOIN inventory.locations l USING (tenant, location)
+SELECT s.sku, s.location, coalesce((SELECT l.rank FROM inventory.locations l WHERE l.tenant = s.tenant AND l.location = s.location), 0),
+       s.active, s.on_hand, s.held, s.sold, s.safety_stock, s.backorder_limit, s.max_per_customer,
+       (SELECT k.default_ttl FROM inventory.skus k WHERE k.tenant = s.tenant AND k.sku = s.sku), s.waiting
+  FROM inventory.stock s
  WHERE s.tenant = $1 AND s.sku = ANY($2::text[]%s)
  ORDER BY s.sku, s.location
    FOR UPDATE OF s`
@@ -162,6 +173,7 @@ type taking struct {
 	tenant string
 	skus   []string
 	also   []string // SKUs of expired reservations that hold something wanted
+	window int      // how far lines are looked at
 }
 
 // lock locks what is wanted, and what giving back expired holds of it touches. It fails with

@@ -163,7 +163,7 @@ func TestCreationAndSeedHappenOnce(t *testing.T) {
 }
 
 // Pitfall 15: whoever asks gets the history.
-func TestLedgerTellsEveryChange(t *testing.T) {
+func TestPitfall15LedgerTellsEveryChange(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 5)

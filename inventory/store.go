@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"holdfast/internal/idempotency"
 	"holdfast/internal/pg"
+	"holdfast/webhook"
 )
 
 // DefaultMaxHold is how long a hold may be extended to, from its creation, unless it began longer.
@@ -25,21 +28,41 @@ type Store struct {
 	keep    time.Duration
 	// slots has room for the commands that may use connections at once. They may all wait
 	// for one hot row; the rest of the pool is for reads, the reaper and readiness.
-	slots chan struct{}
-	lanes [laneCount]lane
+	slots  chan struct{}
+	lanes  [laneCount]lane
+	offers prometheus.Counter
+	// For what goes out, see subscription.go and stream.go.
+	guard     *webhook.Guard
+	client    *webhook.Client
+	drain     time.Duration
+	attempted *prometheus.CounterVec // deliveries, by outcome
+	stream    *stream
 }
 
 // Options say how a store works. The zero of each field is its default.
 type Options struct {
 	MaxHold time.Duration // how long a hold may be extended to, from its creation; 0: [DefaultMaxHold]
 	Keep    time.Duration // how long what is over is kept; 0: [DefaultKeep]
+
+	Allow        []netip.Prefix // special address ranges that subscriptions may name; nil: none
+	Drain        time.Duration  // how long attempts under way may take when Run ends; 0: 10 s
+	MaxListeners int            // of the stream; 0: [DefaultMaxListeners]
 }
 
 // NewStore makes a Store on a migrated database. The clock must be kept by its Run.
 func NewStore(pool *pgxpool.Pool, clock *pg.Clock, o Options) *Store {
+	guard := webhook.NewGuard(o.Allow...)
 	return &Store{
+		guard: guard, client: webhook.NewClient(webhook.Options{Guard: guard, UserAgent: "Holdfast-Inventory"}),
+		drain: cmp.Or(o.Drain, deliverTimeout), stream: newStream(cmp.Or(o.MaxListeners, DefaultMaxListeners)),
+		attempted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "holdfast_inventory_delivery_attempts_total", Help: "Attempts of this replica to deliver events, by outcome.",
+		}, []string{"outcome"}),
 		pool: pool, clock: clock, maxHold: cmp.Or(o.MaxHold, DefaultMaxHold), keep: cmp.Or(o.Keep, DefaultKeep),
 		slots: make(chan struct{}, max(1, pool.Config().MaxConns*3/4)),
+		offers: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "holdfast_inventory_waitlist_offers_total", Help: "Holds that this replica made for places in waiting lists.",
+		}),
 	}
 }
 

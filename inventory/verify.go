@@ -47,7 +47,8 @@ SELECT tenant, sku, location,
        coalesce(s.held, 0), coalesce(h.held, 0), coalesce(l.held, 0),
        coalesce(s.sold, 0), coalesce(l.sold, 0),
        coalesce(s.written_off, 0), coalesce(l.written_off, 0),
-       coalesce(s.received, 0), coalesce(l.received, 0)
+       coalesce(s.received, 0), coalesce(l.received, 0),
+       coalesce(s.waiting, 0), coalesce(w.waiting, 0), coalesce(w.misplaced, 0)
   FROM inventory.stock s
   FULL JOIN (SELECT tenant, sku, location, sum(on_hand)::bigint AS on_hand, sum(held)::bigint AS held, sum(sold)::bigint AS sold,
                     sum(written_off)::bigint AS written_off, sum(received)::bigint AS received
@@ -62,6 +63,13 @@ SELECT tenant, sku, location,
                     unnest(r.line_skus, r.line_locations, r.line_quantities) AS line(sku, location, quantity)
               WHERE r.status = 'held' AND ($1 = '' OR r.tenant = $1 AND line.sku = $2 AND line.location = $3)
               GROUP BY r.tenant, line.sku, line.location) h USING (tenant, sku, location)
+  FULL JOIN (SELECT tenant, sku, '` + DefaultLocation + `' AS location, sum(coalesce(p.places, 0))::bigint AS waiting,
+                    sum(abs(coalesce(p.places, 0) - coalesce(b.waiting, 0)))::bigint AS misplaced
+               FROM (SELECT tenant, sku, seq / 1000 AS block, count(*) AS places FROM inventory.waitlist
+                      WHERE ($1 = '' OR (tenant, sku) = ($1, $2)) GROUP BY tenant, sku, seq / 1000) p
+               FULL JOIN (SELECT tenant, sku, block, waiting FROM inventory.waitlist_blocks
+                           WHERE ($1 = '' OR (tenant, sku) = ($1, $2))) b USING (tenant, sku, block)
+              GROUP BY tenant, sku) w USING (tenant, sku, location)
  WHERE ($1 = '' OR (tenant, sku, location) = ($1, $2, $3))
  ORDER BY tenant, sku, location`
 
@@ -73,6 +81,7 @@ type counts struct {
 	Sold, LedgerSold             int64
 	WrittenOff, LedgerWrittenOff int64
 	Received, LedgerReceived     int64
+	Waiting, Places, Misplaced   int64 // the last: by how many the blocks of the line are wrong
 }
 
 func (c counts) differences() []Difference {
@@ -88,6 +97,8 @@ func (c counts) differences() []Difference {
 	compare("sold", c.Sold, c.LedgerSold)
 	compare("written_off", c.WrittenOff, c.LedgerWrittenOff)
 	compare("received", c.Received, c.LedgerReceived)
+	compare("waiting", c.Waiting, c.Places)
+	compare("waiting in the wrong block", c.Misplaced, 0)
 	return found
 }
 
@@ -134,14 +145,25 @@ func recount(ctx context.Context, tx pgx.Tx, tenant string, p place) ([]counts, 
 // made right by an entry of its own.
 const repairSQL = `
 WITH repaired AS (
-	INSERT INTO inventory.stock (tenant, sku, location, on_hand, held, sold, written_off, received)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+	INSERT INTO inventory.stock (tenant, sku, location, on_hand, held, sold, written_off, received, waiting)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $11)
 	ON CONFLICT (tenant, sku, location) DO UPDATE
-	   SET on_hand = excluded.on_hand, held = excluded.held, sold = excluded.sold, written_off = excluded.written_off, received = excluded.received
+	   SET on_hand = excluded.on_hand, held = excluded.held, sold = excluded.sold, written_off = excluded.written_off, received = excluded.received,
+	       waiting = excluded.waiting
 	RETURNING on_hand, held
 )
 INSERT INTO inventory.ledger (tenant, sku, location, kind, delta_on_hand, delta_held, on_hand, held, reason, actor)
 SELECT $1, $2, $3, 'repair', 0, $9, on_hand, held, $10, 'verify' FROM repaired`
+
+// repairBlocksSQL counts the places of a line anew, under the lock of its SKU.
+const repairBlocksSQL = `
+WITH counted AS (
+	SELECT seq / 1000 AS block, count(*) AS places FROM inventory.waitlist WHERE tenant = $1 AND sku = $2 GROUP BY seq / 1000
+), empty AS (
+	DELETE FROM inventory.waitlist_blocks WHERE tenant = $1 AND sku = $2 AND block NOT IN (SELECT block FROM counted)
+)
+INSERT INTO inventory.waitlist_blocks (tenant, sku, block, waiting) SELECT $1, $2, block, places FROM counted
+ON CONFLICT (tenant, sku, block) DO UPDATE SET waiting = excluded.waiting`
 
 func repairRow(ctx context.Context, pool *pgxpool.Pool, tenant string, p place) (differences []Difference, err error) {
 	err = pg.InTx(ctx, pool, pg.TxOptions{}, func(tx pgx.Tx) error {
@@ -164,7 +186,10 @@ func repairRow(ctx context.Context, pool *pgxpool.Pool, tenant string, p place) 
 			differences[i].Repaired = true
 		}
 		_, err = tx.Exec(ctx, repairSQL, tenant, p.sku, p.location, row.LedgerOnHand, row.Holds,
-			row.LedgerSold, row.LedgerWrittenOff, row.LedgerReceived, row.Holds-row.LedgerHeld, reason)
+			row.LedgerSold, row.LedgerWrittenOff, row.LedgerReceived, row.Holds-row.LedgerHeld, reason, row.Places)
+		if err == nil && row.Misplaced > 0 {
+			_, err = tx.Exec(ctx, repairBlocksSQL, tenant, p.sku)
+		}
 		return err
 	})
 	return differences, err

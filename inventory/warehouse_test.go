@@ -208,6 +208,7 @@ func (w *warehouse) checkInvariants() {
 	if twice > 0 {
 		w.Errorf("%d holds left held more than once", twice)
 	}
+	w.checkLines()
 }
 
 // awaitLockWait returns once some session of the test's database waits for a lock.

@@ -100,7 +100,7 @@ SELECT $1, e.sku, e.location, e.kind, nullif(e.event, ''), e.delta_on_hand, e.de
 // write writes what was decided, in one message with COMMIT. If anything isn't as it was decided
 // on any more, a hold that has run out since, say, the whole transaction is repeated.
 func (b *books) write(ctx context.Context, tx *pg.Pipeline) error {
-	if len(b.made) == 0 && len(b.changed) == 0 && len(b.answered) == 0 {
+	if len(b.made) == 0 && len(b.changed) == 0 && len(b.answered) == 0 && len(b.ended) == 0 {
 		return nil
 	}
 	var pipeline pgx.Batch
@@ -109,6 +109,7 @@ func (b *books) write(ctx context.Context, tx *pg.Pipeline) error {
 	b.queueChanged(&pipeline)
 	b.queueEntries(&pipeline)
 	b.queueBought(&pipeline)
+	b.queueEnded(&pipeline)
 	if len(b.answered) > 0 {
 		answers := make([]idempotency.Answer, len(b.answered))
 		for i, t := range b.answered {

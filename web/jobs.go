@@ -206,9 +206,7 @@ func factsOf(s chronos.Spec) []fact {
 		add("Pulled from", "queue %s", s.Target.Pull.Queue)
 	}
 	add("Attempts", "%s", attemptsText(s.Retry))
-	add("Overlap", "%s", map[chronos.Overlap]string{
-		chronos.OverlapAllow: "allow: runs may go on at the same time", chronos.OverlapSkip: "skip: an instant that comes during a run is skipped",
-	}[s.Overlap])
+	add("Overlap", "%s", overlapText(s))
 	add("After an outage", "%s", catchUpText(s.CatchUp))
 	if s.Priority > 0 {
 		add("Priority", "%d", s.Priority)
@@ -222,10 +220,33 @@ func factsOf(s chronos.Spec) []fact {
 	if s.EndAt != nil {
 		add("Ends before", "%s", s.EndAt.UTC().Format(time.RFC3339))
 	}
+	if s.Jitter > 0 {
+		add("Jitter", "each instant starts later by less than %s, always by as much", spell(s.Jitter))
+	}
+	if len(s.Exclude) > 0 {
+		add("Doesn’t run on", "the days of %s", strings.Join(s.Exclude, ", "))
+	}
 	for _, key := range sortedKeys(s.Labels) {
 		add("Label "+key, "%s", s.Labels[key])
 	}
 	return facts
+}
+
+// overlapText says what becomes of an instant that comes while runs are going.
+func overlapText(s chronos.Spec) string {
+	during := "during a run"
+	if s.MaxConcurrent > 1 {
+		during = fmt.Sprintf("while %d runs are going", s.MaxConcurrent)
+	}
+	switch s.Overlap {
+	case chronos.OverlapSkip:
+		return "skip: an instant that comes " + during + " is skipped"
+	case chronos.OverlapQueue:
+		return "queue: an instant that comes " + during + " waits for its turn"
+	case chronos.OverlapReplace:
+		return "replace: an instant that comes " + during + " has the oldest cancelled"
+	}
+	return "allow: runs may go on at the same time"
 }
 
 func attemptsText(r chronos.Retry) string {

@@ -58,6 +58,10 @@ func (r runRow) Late() string {
 var reasons = map[string]string{
 	queue.ReasonPaused:     "the job was paused",
 	queue.ReasonOverlap:    "an earlier run was still going",
+	queue.ReasonQueueFull:  "an earlier run was still going, and too many were waiting",
+	queue.ReasonReplaced:   "a later instant took its place",
+	queue.ReasonExcluded:   "a calendar excludes its date",
+	queue.ReasonSkipNext:   "somebody asked to have it skipped",
 	queue.ReasonOutage:     "nobody could run it in time",
 	queue.ReasonJobDeleted: "the job was deleted",
 	queue.ReasonRequested:  "somebody cancelled it",

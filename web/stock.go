@@ -21,6 +21,7 @@ const (
 	reservationsPerPage = 50
 	entriesPerPage      = 50
 	entriesPlotted      = 200
+	firstInLine         = 10
 )
 
 // Inventory adds Inventory's dashboard to its API: / and the pages below /skus and /reservations. Nil keys
@@ -106,7 +107,16 @@ type skuView struct {
 	Paged   bool
 	Holds   reservationList
 	More    bool // holds than are shown
+	Line    lineView
 }
+
+// lineView is the head of a SKU's waiting list.
+type lineView struct {
+	Waiting int64
+	First   []inventory.Place
+}
+
+func (l lineView) More() bool { return l.Waiting > int64(len(l.First)) }
 
 func (p stockPages) sku(ctx context.Context, v visit) (page, error) {
 	const kind = "latest ledger"
@@ -129,9 +139,16 @@ func (p stockPages) sku(ctx context.Context, v visit) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
+	line := lineView{}
+	if line.First, err = p.store.ListPlaces(ctx, v.tenant, k.SKU, "", 0, firstInLine); err != nil {
+		return page{}, err
+	}
+	if line.Waiting, err = p.store.CountWaiting(ctx, v.tenant, k.SKU); err != nil {
+		return page{}, err
+	}
 	body := skuView{
 		skuRow: rowOf(k), Plot: newStepPlot(levelsOf(k, entries)), Entries: shown.Items, Next: shown.NextCursor, Paged: paged,
-		More: len(holds) > latestReservations, Holds: reservationList{v.now, holds[:min(len(holds), latestReservations)]},
+		More: len(holds) > latestReservations, Holds: reservationList{v.now, holds[:min(len(holds), latestReservations)]}, Line: line,
 	}
 	return page{name: "sku", title: k.SKU, body: body}, nil
 }

@@ -96,6 +96,29 @@ func TestEmptyStockSaysWhatToDo(t *testing.T) {
 	s.says("/reservations?customer=nobody", "No reservation is like this")
 }
 
+func TestAWaitingListIsShown(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, false)
+	s.put("MUG", "", 0, "")
+	s.says("/skus/MUG", "Waiting list", "Nobody waits", "/v1/waitlist")
+	for i := range 12 {
+		customer := fmt.Sprintf("customer-%02d", i)
+		if i == 1 {
+			customer = evil
+		}
+		if _, _, err := s.store.Join(t.Context(), s.caller, inventory.Join{SKU: "MUG", Quantity: 3, Customer: customer, TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.says("/skus/MUG", "Waiting list", "the first 10 of 12", "1", "customer-00", "3", "in 59m", "customer-09")
+	s.escaped("/skus/MUG")
+	if page, _ := s.get(http.StatusOK, "/skus/MUG"); strings.Contains(page, "customer-10") {
+		t.Error("more than the head of the line is shown")
+	}
+	s.put("MUG", "", 3, "delivery")
+	s.says("/skus/MUG", "Live holds", "customer-00", "waitlist:", "the first 10 of 11", "Ledger", "offer")
+}
+
 func TestStockTextIsEscaped(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, false)

@@ -38,6 +38,8 @@ func New(service *chronos.Service, cfg httpapi.Config) *httpapi.API {
 	a := httpapi.New(cfg)
 	s.registerJobs(a)
 	s.registerSchedules(a)
+	s.registerCrontab(a)
+	s.registerCalendars(a)
 	s.registerRuns(a)
 	s.registerWorkers(a)
 	s.registerService(a)

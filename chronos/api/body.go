@@ -19,13 +19,13 @@ type jobBody struct {
 	Retry         setting[retryBody]          `json:"retry,omitempty"`
 	Overlap       setting[string]             `json:"overlap,omitempty" enum:"allow,skip,queue,replace"`
 	CatchUp       setting[catchUpBody]        `json:"catch_up,omitempty"`
-	Jitter        setting[httpapi.Duration]   `json:"jitter,omitempty"`
+	Jitter        setting[httpapi.Duration]   `json:"jitter,omitempty" doc:"Each instant starts later by less than this, always by as much"`
 	StartAt       setting[httpapi.Time]       `json:"start_at,omitempty" doc:"The first instant that counts"`
 	EndAt         setting[httpapi.Time]       `json:"end_at,omitempty" doc:"The first instant that doesn't count any more"`
 	MaxRuns       setting[int64]              `json:"max_runs,omitempty" minimum:"1" maximum:"1000000000"`
-	Exclude       setting[[]anyJSON]          `json:"exclude,omitempty"`
+	Exclude       setting[[]string]           `json:"exclude,omitempty" maxItems:"16" doc:"Names of calendars: on their days it doesn't run"`
 	Priority      setting[int]                `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"Higher first"`
-	MaxConcurrent setting[int]                `json:"max_concurrent,omitempty" minimum:"1"`
+	MaxConcurrent setting[int]                `json:"max_concurrent,omitempty" minimum:"1" maximum:"1000" doc:"How many runs may be going before overlap has a say"`
 	DSTGap        setting[string]             `json:"dst_gap,omitempty" enum:"run,skip"`
 	DSTOverlap    setting[string]             `json:"dst_overlap,omitempty" enum:"once,twice"`
 	DayMatch      setting[string]             `json:"day_match,omitempty" enum:"any,all"`
@@ -48,7 +48,8 @@ type webhookBody struct {
 }
 
 type pullBody struct {
-	Queue string `json:"queue,omitempty" doc:"default if left out"`
+	Queue   string           `json:"queue,omitempty" doc:"default if left out"`
+	Payload setting[anyJSON] `json:"payload,omitempty" doc:"What a worker gets with each run; if left out or null, nothing"`
 }
 
 type retryBody struct {
@@ -91,6 +92,12 @@ func (b *jobBody) apply(spec *chronos.Spec) error {
 	b.DSTGap.into(&spec.DSTGap, def.DSTGap)
 	b.DSTOverlap.into(&spec.DSTOverlap, def.DSTOverlap)
 	b.Priority.into(&spec.Priority, def.Priority)
+	b.MaxConcurrent.into(&spec.MaxConcurrent, def.MaxConcurrent)
+	duration(b.Jitter, &spec.Jitter, def.Jitter)
+	b.Exclude.into(&spec.Exclude, nil)
+	if len(spec.Exclude) == 0 {
+		spec.Exclude = nil
+	}
 	word(b.Overlap, &spec.Overlap, def.Overlap)
 	optional(b.MaxRuns, &spec.MaxRuns, func(n int64) int64 { return n })
 	optional(b.StartAt, &spec.StartAt, func(t httpapi.Time) time.Time { return t.Time })
@@ -133,10 +140,20 @@ func (b *jobBody) applyTarget(t *chronos.Target) error {
 		return httpapi.Invalid("body.target", "must have one of webhook and pull")
 	}
 	if pull.is() {
-		*t = chronos.Target{Pull: &chronos.Pull{Queue: defaultQueue}}
-		if pull.value.Queue != "" {
-			t.Pull.Queue = pull.value.Queue
+		p := chronos.Pull{Queue: defaultQueue}
+		if t.Pull != nil {
+			p = *t.Pull
 		}
+		if pull.value.Queue != "" {
+			p.Queue = pull.value.Queue
+		}
+		if payload := pull.value.Payload; payload.set {
+			p.Payload = nil
+			if payload.is() {
+				p.Payload = json.RawMessage(payload.value.RawMessage)
+			}
+		}
+		*t = chronos.Target{Pull: &p}
 		return nil
 	}
 	w := chronos.Webhook{Method: "POST", Timeout: webhook.DefaultTimeout}
@@ -169,10 +186,6 @@ func (b *jobBody) checkAvailable() error {
 		beyond bool
 		only   string
 	}{
-		{"overlap", b.Overlap.is() && (*b.Overlap.value == "queue" || *b.Overlap.value == "replace"), "allow and skip are"},
-		{"jitter", b.Jitter.is() && *b.Jitter.value != 0, "0s is"},
-		{"exclude", b.Exclude.is() && len(*b.Exclude.value) > 0, "[] is"},
-		{"max_concurrent", b.MaxConcurrent.is() && *b.MaxConcurrent.value != 1, "1 is"},
 		{"alerts", b.Alerts.is() && len(*b.Alerts.value) > 0, "[] is"},
 	} {
 		if f.beyond {

@@ -19,6 +19,10 @@ var rules = []httpapi.Rule{
 	{Err: chronos.ErrScheduleInPast, Status: http.StatusUnprocessableEntity, Code: "schedule_in_past", Tell: tellField},
 	{Err: webhook.ErrTargetForbidden, Status: http.StatusUnprocessableEntity, Code: "target_forbidden", Tell: tellField},
 	{Err: chronos.ErrNotAvailable, Status: http.StatusUnprocessableEntity, Code: "not_available", Tell: tellField},
+	{Err: cron.ErrInvalidCalendar, Status: http.StatusUnprocessableEntity, Code: "invalid_calendar", Tell: tellField},
+	{Err: chronos.ErrCalendarNotFound, Status: http.StatusNotFound, Code: "calendar_not_found"},
+	{Err: chronos.ErrCalendarInUse, Status: http.StatusConflict, Code: "calendar_in_use", Tell: tellCalendar},
+	{Err: chronos.ErrNoInstant, Status: http.StatusConflict, Code: "no_next_instant"},
 	{Err: chronos.ErrJobNotFound, Status: http.StatusNotFound, Code: "job_not_found"},
 	{Err: queue.ErrNotFound, Status: http.StatusNotFound, Code: "run_not_found"},
 	{Err: queue.ErrLeaseLost, Status: http.StatusConflict, Code: "lease_lost", Tell: func(_ error, p *httpapi.Problem) {
@@ -40,5 +44,13 @@ func tellState(err error, p *httpapi.Problem) {
 	if errors.As(err, &state) {
 		p.Detail = state.Error()
 		p.Members = map[string]any{"run_status": state.Status}
+	}
+}
+
+func tellCalendar(err error, p *httpapi.Problem) {
+	var used *chronos.CalendarInUseError
+	if errors.As(err, &used) {
+		p.Detail = used.Error()
+		p.Members = map[string]any{"jobs": used.Jobs}
 	}
 }

@@ -34,13 +34,14 @@ type job struct {
 	Alerts        []string          `json:"alerts" nullable:"false"`
 	Paused        bool              `json:"paused"`
 
-	PauseReason string        `json:"pause_reason,omitempty"`
-	PausedAt    *httpapi.Time `json:"paused_at,omitempty"`
-	PausedUntil *httpapi.Time `json:"paused_until,omitempty" doc:"When the pause ends by itself"`
-	NextAt      *httpapi.Time `json:"next_at" doc:"The next instant that hasn't been planned yet; runs are planned some seconds ahead"`
-	Revision    int64         `json:"revision" doc:"Grows with every change"`
-	CreatedAt   httpapi.Time  `json:"created_at"`
-	UpdatedAt   httpapi.Time  `json:"updated_at"`
+	PauseReason string         `json:"pause_reason,omitempty"`
+	PausedAt    *httpapi.Time  `json:"paused_at,omitempty"`
+	PausedUntil *httpapi.Time  `json:"paused_until,omitempty" doc:"When the pause ends by itself"`
+	Skips       []httpapi.Time `json:"skips,omitempty" doc:"Instants to come that somebody asked to have skipped"`
+	NextAt      *httpapi.Time  `json:"next_at" doc:"The next instant that hasn't been planned yet; runs are planned some seconds ahead"`
+	Revision    int64          `json:"revision" doc:"Grows with every change"`
+	CreatedAt   httpapi.Time   `json:"created_at"`
+	UpdatedAt   httpapi.Time   `json:"updated_at"`
 }
 
 type target struct {
@@ -57,7 +58,8 @@ type webhookTarget struct {
 }
 
 type pullTarget struct {
-	Queue string `json:"queue"`
+	Queue   string `json:"queue"`
+	Payload any    `json:"payload,omitempty"`
 }
 
 type retry struct {
@@ -79,19 +81,36 @@ func jobOf(j chronos.Job) job {
 		Retry:   retry{s.Retry.MaxAttempts, httpapi.Duration(s.Retry.Backoff), httpapi.Duration(s.Retry.MaxBackoff)},
 		Overlap: s.Overlap, CatchUp: catchUp{s.CatchUp.Policy, httpapi.Duration(s.CatchUp.Window), s.CatchUp.Max},
 		StartAt: httpapi.AtOrNull(s.StartAt), EndAt: httpapi.AtOrNull(s.EndAt), MaxRuns: s.MaxRuns,
-		Exclude: []string{}, Priority: s.Priority, MaxConcurrent: 1, DSTGap: s.DSTGap, DSTOverlap: s.DSTOverlap, DayMatch: s.DayMatch,
-		Labels: orEmpty(s.Labels), Alerts: []string{}, Paused: j.Paused,
+		Jitter:  httpapi.Duration(s.Jitter),
+		Exclude: orNone(s.Exclude), Priority: s.Priority, MaxConcurrent: s.MaxConcurrent, DSTGap: s.DSTGap, DSTOverlap: s.DSTOverlap, DayMatch: s.DayMatch,
+		Labels: orEmpty(s.Labels), Alerts: []string{},
 		NextAt: httpapi.AtOrNull(j.NextAt), Revision: j.Revision, CreatedAt: httpapi.At(j.CreatedAt), UpdatedAt: httpapi.At(j.UpdatedAt),
 	}
-	if j.Paused {
-		out.PauseReason, out.PausedAt, out.PausedUntil = j.PauseReason, httpapi.AtOrNull(j.PausedAt), httpapi.AtOrNull(j.PausedUntil)
+	out.PauseReason, out.Paused = j.Withheld()
+	switch {
+	case j.FaultyAt != nil:
+		out.PausedAt = httpapi.AtOrNull(j.FaultyAt)
+	case j.Paused:
+		out.PausedAt, out.PausedUntil = httpapi.AtOrNull(j.PausedAt), httpapi.AtOrNull(j.PausedUntil)
+	default:
+		out.PauseReason = ""
+	}
+	for _, at := range j.Skips {
+		out.Skips = append(out.Skips, httpapi.At(at))
 	}
 	return out
 }
 
+func orNone(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
+
 func targetOf(t chronos.Target) target {
 	if t.Pull != nil {
-		return target{Pull: &pullTarget{t.Pull.Queue}}
+		return target{Pull: &pullTarget{t.Pull.Queue, orNothing(t.Pull.Payload)}}
 	}
 	if t.Webhook == nil {
 		return target{}
@@ -190,8 +209,22 @@ func (s *server) registerJobs(a *httpapi.API) {
 	})
 	httpapi.Register(a, httpapi.Op{
 		Method: http.MethodPost, Path: "/v1/jobs/{name}/trigger", Scope: apikey.Write, Summary: "Run a job now", Tag: tag,
-		Status: http.StatusAccepted, Codes: []string{"job_not_found"},
+		Description: "It starts at once, paused or not and whatever else is going.",
+		Status:      http.StatusAccepted, Codes: []string{"job_not_found"},
 	}, s.triggerJob)
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/jobs/{name}/skip-next", Scope: apikey.Write, Summary: "Skip a job's next instant", Tag: tag,
+		Description: "The next that would run is skipped; asked again, the one after it too.", Codes: []string{"job_not_found", "no_next_instant"},
+	}, func(ctx context.Context, in *JobPath) (job, error) {
+		j, replayed, err := s.store.SkipNext(ctx, callerOf(ctx), in.Name)
+		return answer(ctx, j, replayed, err, jobOf)
+	})
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/jobs/{name}/backfill", Scope: apikey.Write, Summary: "Run a job for a stretch of the past", Tag: tag,
+		Description: "Each instant from `from` until before `to`, by the schedule as it is now, gets a run unless it had one, at most 10,000 at a time. " +
+			"They wait behind everything that comes due. Asked again, only what is missing is made up for.",
+		Status: http.StatusAccepted, Codes: []string{"job_not_found"},
+	}, s.backfillJob)
 }
 
 func (s *server) putJob(ctx context.Context, in *putJobInput) (job, error) {
@@ -286,6 +319,31 @@ func (s *server) pauseJob(ctx context.Context, in *pauseInput) (job, error) {
 	}
 	j, replayed, err := s.store.PauseJob(ctx, caller, in.Name, reason, &until.Time)
 	return answer(ctx, j, replayed, err, jobOf)
+}
+
+type backfillInput struct {
+	JobPath
+	Body struct {
+		From httpapi.Time `json:"from" doc:"The first instant that counts"`
+		To   httpapi.Time `json:"to" doc:"The first that doesn't any more; what is yet to come never does"`
+	}
+}
+
+type backfill struct {
+	Job      string       `json:"job"`
+	From     httpapi.Time `json:"from"`
+	To       httpapi.Time `json:"to"`
+	Count    int          `json:"count" doc:"The instants of that time"`
+	Created  int          `json:"created" doc:"The runs that were made for them"`
+	Existing int          `json:"existing" doc:"The instants that had a run"`
+	Excluded int          `json:"excluded" doc:"The instants that a calendar excludes"`
+}
+
+func (s *server) backfillJob(ctx context.Context, in *backfillInput) (backfill, error) {
+	b, replayed, err := s.store.BackfillJob(ctx, callerOf(ctx), in.Name, in.Body.From.Time, in.Body.To.Time)
+	return answer(ctx, b, replayed, err, func(b chronos.Backfill) backfill {
+		return backfill{in.Name, httpapi.At(b.From), httpapi.At(b.To), b.Instants, b.Created, b.Existing, b.Excluded}
+	})
 }
 
 func (s *server) triggerJob(ctx context.Context, in *triggerInput) (run, error) {

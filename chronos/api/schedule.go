@@ -19,7 +19,7 @@ type upcomingInstant struct {
 	At          httpapi.Time `json:"at" doc:"The nominal instant"`
 	EffectiveAt httpapi.Time `json:"effective_at" doc:"The instant with jitter"`
 	Local       string       `json:"local" doc:"In the job's timezone, with its offset"`
-	Note        string       `json:"note,omitempty" doc:"Why this isn't an ordinary instant"`
+	Note        string       `json:"note,omitempty" doc:"Why this isn't an ordinary instant, beginning with a stable word: gap, overlap, excluded, paused, skip_next"`
 }
 
 type previewInput struct {
@@ -103,7 +103,7 @@ func (s *server) upcoming(ctx context.Context, in *upcomingInput) (upcoming, err
 	found, err := s.store.Upcoming(ctx, httpapi.Tenant(ctx), in.Name, in.Count)
 	out := upcoming{Items: make([]upcomingInstant, len(found))}
 	for i, t := range found {
-		out.Items[i] = upcomingInstant{httpapi.At(t.At), httpapi.At(t.At), t.Local, t.Note}
+		out.Items[i] = upcomingInstant{httpapi.At(t.At), httpapi.At(t.EffectiveAt), t.Local, t.Note}
 	}
 	return out, err
 }

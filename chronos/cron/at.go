@@ -18,7 +18,7 @@ func At(local string, loc *time.Location) (Schedule, error) {
 	}
 	p := &plan{kind: once, loc: loc, text: local}
 	if t, ok := parseAny(local, "2006-01-02T15:04:05Z07:00", "2006-01-02T15:04Z07:00"); ok {
-		p.at = t.In(loc)
+		p.setAnchor(t)
 		p.nominal = t.Unix() + offsetAt(loc, t.Unix())
 	} else if t, ok := parseAny(local, "2006-01-02T15:04:05", "2006-01-02T15:04"); ok {
 		p.nominal = t.Unix()
@@ -27,11 +27,11 @@ func At(local string, loc *time.Location) (Schedule, error) {
 		if u+offsetAt(loc, u) != p.nominal { // in a gap
 			fraction = 0
 		}
-		p.at = time.Unix(u, fraction).In(loc)
+		p.setAnchor(time.Unix(u, fraction))
 	} else {
 		return Schedule{}, refuse(fieldAt, local, "is not a date and time such as 2026-12-24T18:00:00")
 	}
-	if y := p.at.Year(); y < minYear || y > maxYear {
+	if y := p.anchor().Year(); y < minYear || y > maxYear {
 		return Schedule{}, refuse(fieldAt, local, "is outside the years 1 to 9999")
 	}
 	return Schedule{p}, nil

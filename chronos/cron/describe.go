@@ -20,9 +20,9 @@ func (s Schedule) Describe() string {
 	zone := " (" + p.loc.String() + ")"
 	switch p.kind {
 	case once:
-		return "Once, on " + p.at.Format("2 January 2006 at 15:04:05.999999999") + zone
+		return "Once, on " + p.anchor().Format("2 January 2006 at 15:04:05.999999999") + zone
 	case interval:
-		return "Every " + spell(p.every) + ", counted from " + p.anchor.Format("2 January 2006 15:04:05.999999999") + zone
+		return "Every " + spell(p.every) + ", counted from " + p.anchor().Format("2 January 2006 15:04:05.999999999") + zone
 	}
 	return p.describeClock() + p.describeDate() + zone
 }

@@ -2,6 +2,7 @@ package cron_test
 
 import (
 	"flag"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -23,7 +24,8 @@ func TestDifferential(t *testing.T) {
 	t.Parallel()
 	zones := loadJumpyZones(t)
 	g := &generator{Rand: rand.New(rand.NewPCG(*seed, 0))}
-	var compared, withInstants, instants, atJumps, impossible int
+	var compared, withInstants, instants, atJumps, hashed, impossible int
+	perZone := map[string]int{}
 	for range *expressions {
 		zone := zones[g.IntN(len(zones))]
 		near := time.Date(1975+g.IntN(70), 1, 1, 0, g.IntN(365*24*60), 0, 0, time.UTC).In(zone.loc)
@@ -56,6 +58,10 @@ func TestDifferential(t *testing.T) {
 		}
 		checkNextAndPrev(t, g, s, from, to, want)
 		compared++
+		perZone[zone.loc.String()]++
+		if hasH(expr) {
+			hashed++
+		}
 		instants += len(want)
 		if len(want) > 0 {
 			withInstants++
@@ -64,8 +70,8 @@ func TestDifferential(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d expressions compared, no difference: %d of them run in their window (%d at a jump), %d instants; %d more were refused as impossible, rightly",
-		compared, withInstants, atJumps, instants, impossible)
+	t.Logf("%d expressions compared in %d zones (%d or more in each), no difference: %d of them run in their window (%d at a jump), %d have an H, %d instants; %d more were refused as impossible, rightly",
+		compared, len(perZone), slices.Min(slices.Collect(maps.Values(perZone))), withInstants, atJumps, hashed, instants, impossible)
 }
 
 // TestDifferentialDates compares the dates of random expressions with the
@@ -104,6 +110,12 @@ func TestDifferentialDates(t *testing.T) {
 		dates += len(want)
 	}
 	t.Logf("%d expressions compared over 28 years, no difference: %d dates; %d refused as impossible, rightly", count-impossible, dates, impossible)
+}
+
+func hasH(expr string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(expr, func(r rune) bool { return strings.ContainsRune(" \t,+", r) }), func(entry string) bool {
+		return strings.HasPrefix(strings.ToUpper(entry), "H")
+	})
 }
 
 // checkNextAndPrev asks for the neighbours of random instants.

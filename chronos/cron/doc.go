@@ -2,7 +2,7 @@
 // a schedule runs, in a zone whose clock jumps, and explains itself. It is
 // pure: no database, no network, no state. A Schedule is a set of instants;
 // everything that it tells (Next, Prev, Between) is that same set, so a preview
-// shows what will run.
+// shows what will run. A Timetable is that set within bounds.
 //
 // # Expressions
 //
@@ -77,6 +77,13 @@
 // schedules follow real time: they run whenever the clock shows a time that
 // matches, so "*/15 * * * *" keeps its rhythm through both. Any change of the
 // zone's offset counts as a jump, whatever its reason and size.
+//
+// # Bounds and days without runs
+//
+// A Timetable is a schedule from a start (included) to an end (excluded), with
+// the Calendars whose dates it leaves out. Its instants are what is previewed,
+// shown and planned. An instant on such a date, judged on the calendar's own
+// clock, stays one of them and is marked, so that it can be accounted for.
 //
 // # Refusals
 //

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
-// The two kinds of refusal. Every error of this package is an *Error that
+// The kinds of refusal. Every error of this package is an *Error that
 // matches one of them with errors.Is.
 var (
 	// ErrInvalidSchedule means an expression, interval, instant or policy
@@ -15,13 +16,17 @@ var (
 
 	// ErrInvalidTimezone means a zone that isn't in the zone data.
 	ErrInvalidTimezone = errors.New("invalid timezone")
+
+	// ErrInvalidCalendar means a calendar's date or range of dates that is none.
+	ErrInvalidCalendar = errors.New("invalid calendar")
 )
 
 // Error says which part of the input was refused and why.
 type Error struct {
 	// Field is one of second, minute, hour, day_of_month, month, day_of_week,
 	// year; schedule for the expression as a whole; every, at, day_match,
-	// dst_gap, dst_overlap; or timezone.
+	// dst_gap, dst_overlap; timezone; dates or an entry of it, such as dates[2]
+	// or dates[2].from.
 	Field string
 
 	// Value is what was refused, cut to 64 bytes.
@@ -35,11 +40,14 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s %s", e.Field, strconv.Quote(e.Value), e.Reason)
 }
 
-// Is matches ErrInvalidTimezone for the field timezone and ErrInvalidSchedule
-// for all others.
+// Is matches ErrInvalidTimezone for the field timezone, ErrInvalidCalendar for
+// dates, and ErrInvalidSchedule for all others.
 func (e *Error) Is(target error) bool {
-	if e.Field == fieldTimezone {
+	switch {
+	case e.Field == fieldTimezone:
 		return target == ErrInvalidTimezone
+	case strings.HasPrefix(e.Field, fieldDates):
+		return target == ErrInvalidCalendar
 	}
 	return target == ErrInvalidSchedule
 }
@@ -47,6 +55,7 @@ func (e *Error) Is(target error) bool {
 const (
 	fieldSchedule = "schedule"
 	fieldTimezone = "timezone"
+	fieldDates    = "dates"
 
 	maxErrorValue = 64 // bytes of the input that an error repeats
 )

@@ -87,6 +87,7 @@ func (g *generator) expression(precise bool) string {
 func (g *generator) options(loc *time.Location) cron.Options {
 	return cron.Options{
 		Location: loc,
+		Seed:     fmt.Sprintf("job-%d", g.IntN(1000)),
 		DayMatch: pick(g, "", "", cron.DayAny, cron.DayAll),
 		Gap:      pick(g, "", cron.GapRun, cron.GapSkip),
 		Overlap:  pick(g, "", cron.OverlapOnce, cron.OverlapTwice),
@@ -188,7 +189,14 @@ func (g *generator) entry(lo, hi, size, v int, names []string) string {
 	}
 	step := pick(g, 1, 2, 3, 5, 15, 1+g.IntN(size))
 	step = min(step, size)
-	switch g.IntN(9) {
+	switch g.IntN(10) {
+	case 9:
+		a, b := g.around(v, lo, hi), g.around(v, lo, hi)
+		h := pick(g, "H", "h", fmt.Sprintf("H(%d-%d)", min(a, b), max(a, b)))
+		if max(a, b) < 7 || names == nil { // SUN is 0, so that FRI-SUN would be out of order
+			h = pick(g, h, fmt.Sprintf("H(%s-%s)", name(min(a, b)), name(max(a, b))))
+		}
+		return h + pick(g, "", "", fmt.Sprintf("/%d", step))
 	case 0:
 		return "*"
 	case 1, 2:

@@ -37,26 +37,22 @@ func newInterval(d time.Duration, anchor time.Time, loc *time.Location) Schedule
 	if anchor.IsZero() {
 		anchor = time.Unix(0, 0)
 	}
-	return Schedule{&plan{
-		kind:   interval,
-		loc:    loc,
-		text:   "@every " + d.String(),
-		anchor: anchor.Round(0).In(loc), // Round drops the monotonic reading
-		every:  d,
-	}}
+	p := &plan{kind: interval, loc: loc, text: "@every " + d.String(), every: d}
+	p.setAnchor(anchor)
+	return Schedule{p}
 }
 
 // tick is the nth instant of an interval.
 func (p *plan) tick(n int64) time.Time {
-	u := p.anchor.Unix() + n*int64(p.every/time.Second)
-	return time.Unix(u, int64(p.anchor.Nanosecond())).In(p.loc)
+	u := p.anchorSec + n*int64(p.every/time.Second)
+	return time.Unix(u, int64(p.anchorNsec)).In(p.loc)
 }
 
 // ticks is how many whole intervals lie between the anchor and t; negative
 // before the anchor. Seconds are used because a Duration ends at 292 years.
 func (p *plan) ticks(t time.Time) int64 {
-	seconds := t.Unix() - p.anchor.Unix()
-	if t.Nanosecond() < p.anchor.Nanosecond() {
+	seconds := t.Unix() - p.anchorSec
+	if t.Nanosecond() < int(p.anchorNsec) {
 		seconds--
 	}
 	n, _ := floorDiv(seconds, int64(p.every/time.Second))

@@ -41,7 +41,7 @@ func (s Schedule) Lint() []Warning {
 	p.lintDays(warn)
 	p.lintMonths(warn)
 	if p.fixed {
-		from := p.anchor
+		from := p.anchor()
 		if from.IsZero() {
 			from = time.Now()
 		}
@@ -95,9 +95,9 @@ func (p *plan) lintDays(warn warner) {
 	}
 }
 
-// onlyDays is the calendar without its day of week and years.
-func (p *plan) onlyDays() *calendar {
-	c := p.calendar
+// onlyDays is the pattern without its day of week and years.
+func (p *plan) onlyDays() *pattern {
+	c := *p.pattern
 	c.years, c.both, c.weekdays = nil, true, allWeek
 	return &c
 }
@@ -157,17 +157,17 @@ func (p *plan) lintJumps(from instant, warn warner) {
 		switch {
 		case !gap && p.between(before, after):
 			gap = true
-			w, _ := p.calendar.next(before)
+			w, _ := p.pattern.next(before)
 			instead := "doesn't run then"
-			if p.gap == GapRun {
+			if !p.skipGaps {
 				instead = "runs at " + wallText(after) + " instead"
 			}
 			warn(WarnGap, "%s doesn't exist in %s, where the clock jumps from %s to %s: %s", wallText(w), p.loc, wallText(before), wallText(after), instead)
 		case !overlap && p.between(after, before):
 			overlap = true
-			w, _ := p.calendar.next(after)
+			w, _ := p.pattern.next(after)
 			passes := "runs in the first pass only"
-			if p.overlap == OverlapTwice {
+			if p.allPasses {
 				passes = "runs in both passes"
 			}
 			warn(WarnOverlap, "%s comes twice in %s, where the clock goes back from %s to %s: %s", wallText(w), p.loc, wallText(before), wallText(after), passes)

@@ -11,12 +11,18 @@ type Note struct {
 	Text string // one sentence, without a full stop
 }
 
+// String is the kind and the text, as in "gap: 2026-03-29 02:30 doesn't exist: …".
+func (n Note) String() string { return string(n.Kind) + ": " + n.Text }
+
 // NoteKind is a stable word.
 type NoteKind string
 
 const (
 	NoteGap     NoteKind = "gap"     // makes up for a time that the clock jumped over
 	NoteOverlap NoteKind = "overlap" // the clock shows this time more than once
+
+	// NoteExcluded is given by a Timetable alone.
+	NoteExcluded NoteKind = "excluded" // doesn't run: a calendar has its date
 )
 
 // Note says what is special about at, an instant that Next, Prev or Between
@@ -31,10 +37,10 @@ func (s Schedule) Note(at time.Time) (Note, bool) {
 	if p.kind == once && p.nominal != shown {
 		return gapNote(p.nominal, reached(p.loc, u), shown), true
 	}
-	if p.fixed && p.gap == GapRun {
+	if p.fixed && !p.skipGaps {
 		high := reached(p.loc, u)
 		if p.between(high, shown) {
-			missed, _ := p.calendar.next(high)
+			missed, _ := p.pattern.next(high)
 			return gapNote(missed, high, shown), true
 		}
 	}

@@ -1,6 +1,7 @@
 package cron_test
 
 import (
+	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,7 @@ import (
 // oracle answers the same questions as package cron by brute force, and shares
 // nothing with it: it judges every minute (every second, if the expression has
 // seconds) by reading the expression's text, and learns about the zone only
-// from what the clock shows. It takes valid expressions without H.
+// from what the clock shows. It takes valid expressions.
 type oracle struct {
 	second, minute, hour          [60]bool
 	days, months, weekdays, years string
@@ -40,6 +41,12 @@ func newOracle(expr string, o cron.Options) *oracle {
 		f = append(f, "*")
 	}
 	stars := func(field string) bool { return strings.HasPrefix(field, "*") || strings.HasPrefix(field, "?") }
+	for i, h := range [...]struct {
+		field  string
+		lo, hi int // of a lone H
+	}{{"second", 0, 59}, {"minute", 0, 59}, {"hour", 0, 23}, {"day_of_month", 1, 28}, {"month", 1, 12}, {"day_of_week", 0, 6}} {
+		f[i] = withoutH(f[i], h.field, o.Seed, h.lo, h.hi)
+	}
 	r := &oracle{
 		days: f[3], months: f[4], weekdays: strings.TrimPrefix(f[5], "+"), years: f[6],
 		bothDays:   stars(f[3]) || stars(f[5]) || strings.HasPrefix(f[5], "+") || o.DayMatch == cron.DayAll,
@@ -56,6 +63,47 @@ func newOracle(expr string, o cron.Options) *oracle {
 		r.hour[v] = v < 24 && listed(f[2], v, 0, 23, nil)
 	}
 	return r
+}
+
+// withoutH writes the values that H stands for instead of it.
+func withoutH(list, field, seed string, lo, hi int) string {
+	entries := strings.Split(list, ",")
+	for i, entry := range entries {
+		unsigned, plus := strings.CutPrefix(entry, "+") // of a whole weekday field
+		if !strings.HasPrefix(unsigned, "H") {
+			continue
+		}
+		hash := fnv.New64a()
+		hash.Write([]byte(field + "\x00" + seed))
+		spread := hash.Sum64()
+		for _, factor := range [...]uint64{0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53, 1} {
+			spread = (spread ^ spread/(1<<33)) * factor
+		}
+		span, step, stepped := strings.Cut(unsigned, "/")
+		a, b := lo, hi
+		if span != "H" {
+			first, last, _ := strings.Cut(strings.Trim(span, "H()"), "-")
+			names := weekdayNames
+			if field == "month" {
+				names = monthNames
+			}
+			a, b = toNumber(first, names), toNumber(last, names)
+		}
+		values := make([]string, 0, 60)
+		n, choices := b-a+1, b-a+1 // without a step, one value
+		if stepped {
+			n = toNumber(step, nil)
+			choices = min(n, choices)
+		}
+		for v := a + int(spread%uint64(choices)); v <= b; v += n {
+			values = append(values, strconv.Itoa(v))
+		}
+		entries[i] = strings.Join(values, ",")
+		if plus {
+			entries[i] = "+" + entries[i]
+		}
+	}
+	return strings.Join(entries, ",")
 }
 
 // between lists the instants from from (included) to to (excluded), which are

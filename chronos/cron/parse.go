@@ -16,15 +16,36 @@ const (
 	fieldOverlap  = "dst_overlap"
 )
 
-// macros are the names for common expressions; they are case-sensitive.
-var macros = map[string]string{
-	"@yearly":   "0 0 1 1 *",
-	"@annually": "0 0 1 1 *",
-	"@monthly":  "0 0 1 * *",
-	"@weekly":   "0 0 * * 0",
-	"@daily":    "0 0 * * *",
-	"@midnight": "0 0 * * *",
-	"@hourly":   "0 * * * *",
+// What the macros mean, as those expressions would be read.
+var (
+	yearly  = midnights(1<<1, 1<<1, allWeek)      // 0 0 1 1 *
+	monthly = midnights(1<<1, allMonths, allWeek) // 0 0 1 * *
+	weekly  = midnights(allDays, allMonths, 1<<0) // 0 0 * * 0
+	daily   = midnights(allDays, allMonths, allWeek)
+	hourly  = pattern{seconds: 1, minutes: 1, hours: fullDay, days: allDays, months: allMonths, weekdays: allWeek, both: true, daily: true}
+)
+
+func midnights(days uint32, months uint16, weekdays uint8) pattern {
+	p := pattern{seconds: 1, minutes: 1, hours: 1, days: days, months: months, weekdays: weekdays, both: true}
+	p.daily = p.everyDay()
+	return p
+}
+
+// macro is the pattern of a name, which is case-sensitive; nil: it is none.
+func macro(name string) *pattern {
+	switch name {
+	case "@yearly", "@annually":
+		return &yearly
+	case "@monthly":
+		return &monthly
+	case "@weekly":
+		return &weekly
+	case "@daily", "@midnight":
+		return &daily
+	case "@hourly":
+		return &hourly
+	}
+	return nil
 }
 
 // Parse reads an expression: five fields, six with seconds first, seven with a
@@ -44,41 +65,48 @@ func Parse(expr string, o Options) (Schedule, error) {
 	if len(expr) > maxExpression {
 		return Schedule{}, refuse(fieldSchedule, expr, "is longer than "+strconv.Itoa(maxExpression)+" bytes")
 	}
-	text := strings.Trim(expr, " \t")
-	p := &plan{
-		loc:     loc,
-		text:    text,
-		anchor:  o.Anchor,
-		gap:     o.Gap,
-		overlap: o.Overlap,
-	}
-	if p.gap == "" {
-		p.gap = GapRun
-	}
-	if p.overlap == "" {
-		p.overlap = OverlapOnce
-	}
+	text := trim(expr)
 	if strings.HasPrefix(text, "@") {
-		if name, rest := cutWord(text); name == "@every" {
-			return parseEvery(rest, text, o.Anchor, loc)
-		}
-		fields, err := expand(text)
-		if err != nil {
-			return Schedule{}, err
-		}
-		text = fields
+		return parseName(text, loc, &o)
 	}
-	if err := p.parseFields(text, o); err != nil {
+	e := &struct { // one allocation
+		plan    plan
+		pattern pattern
+	}{plan: expressionPlan(text, loc, &o)}
+	p := &e.plan
+	p.pattern = &e.pattern
+	if err := p.parseFields(text, &o); err != nil {
 		return Schedule{}, err
 	}
-	if err := p.checkPossible(text); err != nil {
+	if err := p.checkPossible(text, o.Anchor); err != nil {
 		return Schedule{}, err
 	}
 	return Schedule{p}, nil
 }
 
+// expressionPlan is a plan without its pattern.
+func expressionPlan(text string, loc *time.Location, o *Options) plan {
+	return plan{
+		loc: loc, text: text, skipGaps: o.Gap == GapSkip, allPasses: o.Overlap == OverlapTwice,
+		anchorSec: o.Anchor.Unix(), anchorNsec: int32(o.Anchor.Nanosecond()),
+	}
+}
+
+// parseName reads what begins with @.
+func parseName(text string, loc *time.Location, o *Options) (Schedule, error) {
+	if m := macro(text); m != nil {
+		p := expressionPlan(text, loc, o)
+		p.pattern, p.fixed = m, m != &hourly
+		return Schedule{&p}, nil
+	}
+	if name, rest := cutWord(text); name == "@every" {
+		return parseEvery(rest, text, o.Anchor, loc)
+	}
+	return Schedule{}, refuseName(text)
+}
+
 // check refuses policies that aren't known.
-func (o Options) check() error {
+func (o *Options) check() error {
 	switch o.DayMatch {
 	case "", DayAny, DayAll:
 	default:
@@ -120,25 +148,22 @@ func parseEvery(duration, text string, anchor time.Time, loc *time.Location) (Sc
 	return s, nil
 }
 
-func expand(name string) (string, error) {
-	if fields, ok := macros[name]; ok {
-		return fields, nil
-	}
+// refuseName says what is wrong with a name that isn't one of the macros.
+func refuseName(name string) error {
 	if name == "@reboot" {
-		return "", refuse(fieldSchedule, name, "is an event, not a time: a service that outlives its processes has no reboot")
+		return refuse(fieldSchedule, name, "is an event, not a time: a service that outlives its processes has no reboot")
 	}
 	reason := "is not one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and @every"
-	lower := strings.ToLower(name)
-	if _, ok := macros[lower]; ok {
+	if lower := strings.ToLower(name); macro(lower) != nil {
 		reason = "must be written " + lower
-	} else if word, _ := cutWord(name); macros[word] != "" {
+	} else if word, _ := cutWord(name); macro(word) != nil {
 		reason = "has more after " + word + ", which stands alone"
 	}
-	return "", refuse(fieldSchedule, name, reason)
+	return refuse(fieldSchedule, name, reason)
 }
 
-// parseFields fills in the calendar of p.
-func (p *plan) parseFields(text string, o Options) error {
+// parseFields fills in the pattern of p.
+func (p *plan) parseFields(text string, o *Options) error {
 	if strings.HasPrefix(text, "TZ=") || strings.HasPrefix(text, "CRON_TZ=") {
 		prefix, _ := cutWord(text)
 		return refuse(fieldSchedule, prefix, "can't stand before the fields: give the zone as timezone")
@@ -184,7 +209,7 @@ func (p *plan) parseFields(text string, o Options) error {
 		return err
 	}
 	p.hours, p.months = uint32(h), uint16(m)
-	p.daily = p.both && p.days == allDays && p.weekdays == allWeek && p.months == allMonths && p.years == nil
+	p.daily = p.everyDay()
 	p.fixed = !wild(second) && !wild(minutes) && !wild(hours)
 	return nil
 }
@@ -198,12 +223,12 @@ func wild(field string) bool { return field[0] == '*' || field[0] == '?' }
 func split(text string, f []string) int {
 	n, start := 0, -1 // start of the current field; none between fields
 	for i := 0; i < len(text) && n < len(f); i++ {
-		blank := text[i] == ' ' || text[i] == '\t'
+		gap := blank(text[i])
 		switch {
-		case blank && start >= 0:
+		case gap && start >= 0:
 			f[n], start = text[start:i], -1
 			n++
-		case !blank && start < 0:
+		case !gap && start < 0:
 			start = i
 		}
 	}
@@ -213,6 +238,19 @@ func split(text string, f []string) int {
 	}
 	return n
 }
+
+// trim is text without the blanks at its ends.
+func trim(text string) string {
+	for text != "" && blank(text[0]) {
+		text = text[1:]
+	}
+	for text != "" && blank(text[len(text)-1]) {
+		text = text[:len(text)-1]
+	}
+	return text
+}
+
+func blank(c byte) bool { return c == ' ' || c == '\t' }
 
 // cutWord cuts text after its first word.
 func cutWord(text string) (word, rest string) {
@@ -234,11 +272,11 @@ func count(fields int) string {
 
 // checkPossible refuses an expression that never runs, naming the field that
 // stands in the way.
-func (p *plan) checkPossible(text string) error {
+func (p *plan) checkPossible(text string, anchor time.Time) error {
 	if p.daily {
 		return nil
 	}
-	everyYear := p.calendar
+	everyYear := *p.pattern
 	everyYear.years = nil
 	if !everyYear.possible() {
 		return p.impossible(text)
@@ -251,8 +289,8 @@ func (p *plan) checkPossible(text string) error {
 	if !p.possible() {
 		return refuse(yearField.name, f[6], "has no year in which that day comes")
 	}
-	if !p.anchor.IsZero() {
-		if _, ok := p.next(p.anchor); !ok {
+	if !anchor.IsZero() {
+		if _, ok := p.next(anchor); !ok {
 			return refuse(yearField.name, f[6], "is past")
 		}
 	}

@@ -2,22 +2,32 @@ package cron
 
 import "time"
 
-// plan is what a Schedule points to: one of three kinds.
+// plan is what a Schedule points to: one of three kinds. It is kept to 64 bytes, since
+// a planner reads very many.
 type plan struct {
-	kind kind
 	loc  *time.Location
 	text string
+	kind kind
 
-	anchor time.Time     // interval; otherwise as given, for Lint
-	every  time.Duration // interval: whole seconds
+	// Of an expression. Each wall time of a fixed one is an appointment: it is run
+	// once, in its first pass, unless it is to run in all of them, and made up for if
+	// the clock jumps over it, unless gaps are skipped.
+	fixed, skipGaps, allPasses bool
 
-	at      time.Time // once
-	nominal wall      // once: the wall time that was asked for
+	// The anchor is what an interval is counted from, the instant of a schedule that
+	// has one, and when an expression was made, which Lint asks for.
+	anchorNsec int32
+	anchorSec  instant
 
-	calendar      // expression
-	fixed    bool // each wall time is an appointment: run once, and made up for if jumped over
-	gap      GapPolicy
-	overlap  OverlapPolicy
+	*pattern               // of an expression
+	every    time.Duration // of an interval: whole seconds
+	nominal  wall          // of one instant: the wall time that was asked for
+}
+
+func (p *plan) setAnchor(t time.Time) { p.anchorSec, p.anchorNsec = t.Unix(), int32(t.Nanosecond()) }
+
+func (p *plan) anchor() time.Time {
+	return time.Unix(p.anchorSec, int64(p.anchorNsec)).In(p.loc)
 }
 
 type kind uint8
@@ -31,10 +41,10 @@ const (
 func (p *plan) next(t time.Time) (time.Time, bool) {
 	switch p.kind {
 	case once:
-		if !p.at.After(t) {
-			return time.Time{}, false
+		if at := p.anchor(); at.After(t) {
+			return at, true
 		}
-		return p.at, true
+		return time.Time{}, false
 	case interval:
 		return p.nextInterval(t)
 	}
@@ -48,10 +58,10 @@ func (p *plan) next(t time.Time) (time.Time, bool) {
 func (p *plan) prev(t time.Time) (time.Time, bool) {
 	switch p.kind {
 	case once:
-		if !p.at.Before(t) {
-			return time.Time{}, false
+		if at := p.anchor(); at.Before(t) {
+			return at, true
 		}
-		return p.at, true
+		return time.Time{}, false
 	case interval:
 		return p.prevInterval(t)
 	}
@@ -69,7 +79,7 @@ func (p *plan) prev(t time.Time) (time.Time, bool) {
 // nextInstant is the first instant of an expression at or after u.
 //
 // Within a stretch, instants and wall times run in step: the next match of the
-// calendar is the answer if the stretch lasts that long. A fixed time belongs
+// pattern is the answer if the stretch lasts that long. A fixed time belongs
 // to the first instant at which the clock has reached it, so after a jump
 // forward the wall times in the gap count at once, and after a jump back those
 // that had been shown before don't.
@@ -80,14 +90,14 @@ func (p *plan) nextInstant(u instant) (instant, bool) {
 		from := u + s.offset
 		if p.fixed && !steady(p.loc, s, u) {
 			high := reached(p.loc, u)
-			if p.gap == GapRun && p.between(high, from) {
+			if !p.skipGaps && p.between(high, from) {
 				return u, true
 			}
-			if p.overlap == OverlapOnce {
+			if !p.allPasses {
 				from = max(from, high)
 			}
 		}
-		w, ok := p.calendar.next(from)
+		w, ok := p.pattern.next(from)
 		if ok && w-s.offset < s.end {
 			return w - s.offset, w-s.offset <= maxWall
 		}
@@ -110,7 +120,7 @@ func (p *plan) prevInstant(u instant) (instant, bool) {
 		s := stretchAt(p.loc, u)
 		start := startOf(p.loc, s, u)
 		low := start + s.offset
-		w, ok := p.calendar.prev(u + s.offset)
+		w, ok := p.pattern.prev(u + s.offset)
 		if ok && w >= low+maxShift {
 			return w - s.offset, w-s.offset >= minWall
 		}
@@ -118,10 +128,10 @@ func (p *plan) prevInstant(u instant) (instant, bool) {
 		if p.fixed && start != distantPast {
 			high = reached(p.loc, start)
 		}
-		if ok && w >= low && (p.overlap == OverlapTwice || w >= high) {
+		if ok && w >= low && (p.allPasses || w >= high) {
 			return w - s.offset, true
 		}
-		if p.gap == GapRun && p.between(high, low) {
+		if !p.skipGaps && p.between(high, low) {
 			return start, true
 		}
 		far := u-start >= maxShift
@@ -136,12 +146,12 @@ func (p *plan) prevInstant(u instant) (instant, bool) {
 	return 0, false
 }
 
-// between reports whether the calendar matches in the gap from low to high
+// between reports whether the pattern matches in the gap from low to high
 // (excluded).
 func (p *plan) between(low, high wall) bool {
 	if low >= high {
 		return false
 	}
-	w, ok := p.calendar.next(low)
+	w, ok := p.pattern.next(low)
 	return ok && w < high
 }

@@ -73,14 +73,18 @@ func (s Schedule) Prev(t time.Time) (time.Time, bool) {
 
 // Between yields, in order, the instants from from (included) to to (excluded).
 func (s Schedule) Between(from, to time.Time) iter.Seq[time.Time] {
+	return between(s.Next, from, to)
+}
+
+func between(next func(time.Time) (time.Time, bool), from, to time.Time) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		at := from.Add(-1)
 		for {
-			next, ok := s.Next(at)
-			if !ok || !next.Before(to) || !yield(next) {
+			n, ok := next(at)
+			if !ok || !n.Before(to) || !yield(n) {
 				return
 			}
-			at = next
+			at = n
 		}
 	}
 }

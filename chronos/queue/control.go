@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,9 +17,14 @@ func Cancel(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID) (bool, 
 	if err != nil {
 		return false, err
 	}
-	tag, err := tx.Exec(ctx, moveHead+`r.id = $5 AND r.tenant = $6`+moveTail, Cancelled, ReasonRequested, attempt, nil, id, tenant)
-	if err != nil || tag.RowsAffected() > 0 {
-		return err == nil, err
+	var job int64
+	err = tx.QueryRow(ctx, moveHead+`r.id = $5 AND r.tenant = $6`+moveTail, Cancelled, ReasonRequested, attempt, nil, id, tenant).Scan(nil, &job)
+	if err == nil {
+		_, err = NextTurn(ctx, tx, []int64{job})
+		return true, err
+	}
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return false, err
 	}
 	status, err := final(ctx, tx, tenant, id)
 	if err != nil {
@@ -90,28 +96,50 @@ func retryRefused(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID) e
 	return &StateError{id, status, "only failed, cancelled and missed runs can be retried"}
 }
 
-// Follow makes a job's runs go where the job now sends them, also those in flight, which may
-// come back. One that somebody has locked keeps what it has. The caller holds the job's row.
-func Follow(ctx context.Context, tx pgx.Tx, job int64) error {
-	_, err := tx.Exec(ctx, `
-		WITH astray AS MATERIALIZED (
-			SELECT r.id, j.queue, j.priority, j.max_attempts FROM chronos.job_runs r JOIN chronos.jobs j ON j.id = r.job_id
-			 WHERE r.job_id = $1 AND (r.queue, r.priority, r.max_attempts) IS DISTINCT FROM (j.queue, j.priority, j.max_attempts)
-			   FOR UPDATE OF r SKIP LOCKED)
-		UPDATE chronos.job_runs r SET queue = a.queue, priority = a.priority, max_attempts = a.max_attempts
-		  FROM astray a WHERE r.id = a.id`, job)
+// followSQL gives runs what their job says of queue, priority and attempts. A backfill stays behind.
+const followSQL = `
+WITH astray AS MATERIALIZED (
+	SELECT r.id, j.queue, CASE WHEN r.trigger = 'backfill' AND NOT r.asked THEN -1 ELSE j.priority END AS priority, j.max_attempts
+	  FROM chronos.job_runs r JOIN chronos.jobs j ON j.id = r.job_id
+	 WHERE %s
+	   FOR UPDATE OF r SKIP LOCKED)
+UPDATE chronos.job_runs r SET queue = a.queue, priority = a.priority, max_attempts = a.max_attempts
+  FROM astray a WHERE r.id = a.id AND (r.queue, r.priority, r.max_attempts) IS DISTINCT FROM (a.queue, a.priority, a.max_attempts)`
+
+func follow(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, fmt.Sprintf(followSQL, `r.id = ANY($1)`), ids)
 	return err
 }
 
-// Wake makes due again what has been put off although it had come due, such as what waited
+// Follow makes a job's runs go where the job now sends them, also those in flight, which may
+// come back. With newTurns, those that wait for their turn ask whether it has come by the new rules. One that
+// somebody is leasing is put right by them. The caller holds the job's row.
+func Follow(ctx context.Context, tx pgx.Tx, job int64, newTurns bool) error {
+	if _, err := tx.Exec(ctx, fmt.Sprintf(followSQL, `r.job_id = $1`), job); err != nil || !newTurns {
+		return err
+	}
+	_, err := tx.Exec(ctx, `
+		WITH parked AS MATERIALIZED (
+			SELECT r.id FROM chronos.job_runs r WHERE r.job_id = $1 AND r.parked AND r.status = 'pending'
+			 ORDER BY r.priority DESC, r.effective_at
+			   FOR UPDATE SKIP LOCKED)
+		UPDATE chronos.job_runs r SET parked = false, due_at = clock_timestamp() WHERE r.id = ANY(ARRAY(SELECT id FROM parked))`, job)
+	return err
+}
+
+// Wake makes due again what has been put off although it had come due, because it waited
 // for the end of a pause. The caller holds the job's row.
 func Wake(ctx context.Context, tx pgx.Tx, job int64) error {
 	_, err := tx.Exec(ctx, `
 		WITH late AS MATERIALIZED (
 			SELECT id FROM chronos.job_runs
-			 WHERE job_id = $1 AND status = 'pending' AND attempt = 0 AND NOT asked
+			 WHERE job_id = $1 AND NOT parked AND status = 'pending' AND attempt = 0 AND NOT asked
 			   AND effective_at <= clock_timestamp() AND due_at > clock_timestamp()
+			 ORDER BY effective_at
 			   FOR UPDATE SKIP LOCKED)
-		UPDATE chronos.job_runs r SET due_at = r.effective_at FROM late WHERE r.id = late.id`, job)
+		UPDATE chronos.job_runs r SET due_at = clock_timestamp() WHERE r.id = ANY(ARRAY(SELECT id FROM late))`, job)
 	return err
 }

@@ -24,11 +24,14 @@ INSERT INTO chronos.run_history (id, job_id, tenant, scheduled_for, effective_at
 SELECT r.id, r.job_id, r.tenant, r.scheduled_for, r.effective_at, r.created_at, clock_timestamp(), $1, r.trigger, $2::text,
        r.missed, r.attempt, r.payload, $4::text::json, r.attempts || CASE WHEN $3::jsonb IS NULL OR r.status = 'pending' THEN '[]' ELSE ` + attemptOf + ` END
   FROM gone r
-RETURNING id`
+RETURNING id, job_id`
 
 	// attemptOf is the record of the current attempt of r, with $3 what came of it.
-	attemptOf = `jsonb_build_array(jsonb_build_object('number', r.attempt, 'worker', coalesce(r.worker, ''),
-		'started_at', r.started_at, 'finished_at', clock_timestamp(), 'token', r.lease_token) || coalesce(r.answer, '{}') || $3::jsonb)`
+	attemptOf = `jsonb_build_array(` + attemptFacts + ` || $3::jsonb)`
+
+	// attemptFacts is what is known of it before what came of it.
+	attemptFacts = `jsonb_build_object('number', r.attempt, 'worker', coalesce(r.worker, ''),
+		'started_at', r.started_at, 'finished_at', clock_timestamp(), 'token', r.lease_token) || coalesce(r.answer, '{}')`
 
 	// held is the fence of everything that a holder does to r.
 	held = `r.status IN ('leased', 'running') AND r.leased_until > clock_timestamp()`
@@ -93,11 +96,11 @@ func EndPending(ctx context.Context, tx pgx.Tx, job int64, status Status, reason
 }
 
 // SkipPaused ends, as skipped, what came due in a pause that lasted from one time until before
-// another: runs that nobody asked for and no attempt was made of. It returns how many. What had
+// another: runs that nobody asked for, be it as a backfill, and no attempt was made of. It returns how many. What had
 // come due before the pause is only late, and stays. The caller holds the job's row.
 func SkipPaused(ctx context.Context, tx pgx.Tx, job int64, from, to time.Time) (int, error) {
 	return endWhere(ctx, tx, Skipped, ReasonPaused,
-		`job_id = $1 AND attempt = 0 AND NOT asked AND effective_at >= $2 AND effective_at < $3`, job, from, to)
+		`job_id = $1 AND attempt = 0 AND NOT asked AND trigger <> 'backfill' AND effective_at >= $2 AND effective_at < $3`, job, from, to)
 }
 
 // endWhere ends the pending runs that are like that and that nobody else has locked.
@@ -111,6 +114,28 @@ func endWhere(ctx context.Context, tx pgx.Tx, status Status, reason, where strin
 		return 0, err
 	}
 	return len(ids), end(ctx, tx, ids, status, reason)
+}
+
+const ranSQL = `
+SELECT scheduled_for FROM chronos.job_runs WHERE job_id = $1 AND trigger <> 'manual' AND scheduled_for >= $2 AND scheduled_for < $3
+UNION ALL
+SELECT scheduled_for FROM chronos.run_history
+ WHERE job_id = $1 AND trigger <> 'manual' AND status NOT IN ('skipped', 'missed') AND scheduled_for >= $2 AND scheduled_for < $3`
+
+// Ran tells which of a job's instants in a half-open time have had a run, or have one to come, by their Unix
+// milliseconds. The caller holds the job's row.
+func Ran(ctx context.Context, tx pgx.Tx, job int64, from, to time.Time) (map[int64]bool, error) {
+	rows, err := tx.Query(ctx, ranSQL, job, from, to)
+	if err != nil {
+		return nil, err
+	}
+	ran := map[int64]bool{}
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&at}, func() error {
+		ran[at.UnixMilli()] = true
+		return nil
+	})
+	return ran, err
 }
 
 // final reads the status of a run in history.

@@ -29,11 +29,11 @@ WITH expired AS MATERIALIZED (
 	   FOR UPDATE SKIP LOCKED),
 again AS (
 	UPDATE chronos.job_runs r
-	   SET status = 'pending', spent = r.spent + 1, attempts = r.attempts || ` + reapedAttempt + `,
+	   SET status = 'pending', due_at = clock_timestamp(), spent = r.spent + 1, attempts = r.attempts || ` + reapedAttempt + `,
 	       lease_token = NULL, leased_until = NULL, worker = NULL, answer = NULL
 	  FROM expired e
 	 WHERE r.id = e.id AND NOT e.last AND r.status IN ('leased', 'running') AND r.leased_until < clock_timestamp()
-	RETURNING r.id),
+	RETURNING r.id, r.job_id),
 gone AS (
 	DELETE FROM chronos.job_runs r USING expired e
 	 WHERE r.id = e.id AND e.last AND r.status IN ('leased', 'running') AND r.leased_until < clock_timestamp()
@@ -44,8 +44,8 @@ moved AS (
 	SELECT r.id, r.job_id, r.tenant, r.scheduled_for, r.effective_at, r.created_at, clock_timestamp(), 'failed', r.trigger, '` + OutcomeLeaseExpired + `',
 	       r.missed, r.attempt, r.payload, r.attempts || ` + reapedAttempt + `
 	  FROM gone r
-	RETURNING id)
-SELECT (SELECT count(*) FROM again), (SELECT count(*) FROM moved)`
+	RETURNING id, job_id)
+SELECT id, job_id, true FROM again UNION ALL SELECT id, job_id, false FROM moved`
 
 const reapedAttempt = `jsonb_build_array(jsonb_build_object('number', r.attempt, 'worker', coalesce(r.worker, ''), 'started_at', r.started_at,
 	'finished_at', clock_timestamp()) || coalesce(r.answer, '{}') || '{"outcome": "` + OutcomeLeaseExpired + `"}')`
@@ -98,13 +98,38 @@ func ReclaimExpiredLeases(ctx context.Context, db *pgxpool.Pool, limit int) (Rec
 }
 
 func reclaim(ctx context.Context, db *pgxpool.Pool, ids []uuid.UUID, done *Reclaimed) error {
-	var requeued, failed int
+	var again []uuid.UUID
+	var jobs, againJobs []int64
 	err := InTx(ctx, db, pg.TxOptions{}, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, reclaimSQL, ids).Scan(&requeued, &failed)
+		again, jobs, againJobs = nil, nil, nil
+		rows, err := tx.Query(ctx, reclaimSQL, ids)
+		if err != nil {
+			return err
+		}
+		var (
+			id      uuid.UUID
+			job     int64
+			pending bool
+		)
+		_, err = pgx.ForEachRow(rows, []any{&id, &job, &pending}, func() error {
+			jobs = append(jobs, job)
+			if pending {
+				again, againJobs = append(again, id), append(againJobs, job)
+			}
+			return nil
+		})
+		if err != nil || len(jobs) == 0 {
+			return err
+		}
+		if err := endOrphans(ctx, tx, again, againJobs); err != nil {
+			return err
+		}
+		_, err = NextTurn(ctx, tx, jobs)
+		return err
 	})
 	if err == nil {
-		done.Requeued += requeued
-		done.Failed += failed
+		done.Requeued += len(again)
+		done.Failed += len(jobs) - len(again)
 	}
 	return err
 }

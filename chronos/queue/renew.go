@@ -15,19 +15,19 @@ import (
 const renewSQL = `
 WITH mine AS MATERIALIZED (
 	SELECT r.id FROM chronos.job_runs r JOIN unnest($1::uuid[], $2::uuid[]) AS h(id, token) ON r.id = h.id AND r.lease_token = h.token
-	 WHERE ` + held + `
+	 WHERE r.id = ANY($1) AND ` + held + `
 	   FOR UPDATE OF r SKIP LOCKED),
 renewed AS (
 	UPDATE chronos.job_runs r
 	   SET leased_until = greatest(r.leased_until, clock_timestamp() + make_interval(secs => $3)), status = 'running'
 	  FROM mine, unnest($1::uuid[], $2::uuid[]) AS h(id, token)
-	 WHERE r.id = mine.id AND r.id = h.id AND r.lease_token = h.token AND ` + held + `
+	 WHERE r.id = ANY($1) AND r.id = mine.id AND r.id = h.id AND r.lease_token = h.token AND ` + held + `
 	RETURNING r.id)
 SELECT r.id, renewed.id IS NOT NULL
   FROM chronos.job_runs r
   JOIN unnest($1::uuid[], $2::uuid[]) AS h(id, token) ON r.id = h.id AND r.lease_token = h.token
   LEFT JOIN renewed ON renewed.id = r.id
- WHERE ` + held
+ WHERE r.id = ANY($1) AND ` + held
 
 // Renewal is what a renewal found.
 type Renewal int
@@ -44,7 +44,7 @@ const (
 // answer is lost.
 func Renew(ctx context.Context, db querier, holdings []Holding, d time.Duration) (map[uuid.UUID]Renewal, error) {
 	ids, tokens := split(holdings)
-	rows, err := db.Query(ctx, renewSQL, ids, tokens, d.Seconds())
+	rows, err := db.Query(ctx, renewSQL, native(ids), native(tokens), d.Seconds())
 	if err != nil {
 		return nil, err
 	}
@@ -112,12 +112,46 @@ func Release(ctx context.Context, tx pgx.Tx, holdings []Holding) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `
+	rows, err := tx.Query(ctx, `
 		UPDATE chronos.job_runs r
-		   SET status = 'pending', lease_token = NULL, leased_until = NULL, worker = NULL, answer = NULL, attempts = r.attempts || `+attemptOf+`
+		   SET status = 'pending', due_at = clock_timestamp(), lease_token = NULL, leased_until = NULL, worker = NULL, answer = NULL,
+		       attempts = r.attempts || `+attemptOf+`
 		  FROM unnest($1::uuid[], $2::uuid[]) AS h(id, token)
-		 WHERE r.id = h.id AND r.lease_token = h.token AND `+held, ids, tokens, outcome)
-	return err
+		 WHERE r.id = ANY($1) AND r.id = h.id AND r.lease_token = h.token AND `+held+`
+		RETURNING r.id, r.job_id`, ids, tokens, outcome)
+	if err != nil {
+		return err
+	}
+	var (
+		back []uuid.UUID
+		jobs []int64
+		id   uuid.UUID
+		job  int64
+	)
+	_, err = pgx.ForEachRow(rows, []any{&id, &job}, func() error {
+		back, jobs = append(back, id), append(jobs, job)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return endOrphans(ctx, tx, back, jobs)
+}
+
+// endOrphans ends those of the runs, which tx has just made pending, whose job is deleted: nobody else
+// would, if they are pulled and nobody pulls.
+func endOrphans(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, jobs []int64) error {
+	gone, err := deletedJobs(ctx, tx, jobs)
+	if err != nil {
+		return err
+	}
+	var orphans []uuid.UUID
+	for i, id := range ids {
+		if gone[jobs[i]] {
+			orphans = append(orphans, id)
+		}
+	}
+	return end(ctx, tx, orphans, Cancelled, ReasonJobDeleted)
 }
 
 // text is what is known of an attempt, without what the database adds.

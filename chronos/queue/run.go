@@ -37,7 +37,11 @@ const (
 // Why a run was skipped, missed or cancelled. Words may be added, none changes its meaning.
 const (
 	ReasonPaused     = "paused"      // its job was paused
-	ReasonOverlap    = "overlap"     // an earlier run was still going
+	ReasonOverlap    = "overlap"     // as many runs as may be were still going
+	ReasonQueueFull  = "queue_full"  // so were they, and as many as may be were waiting
+	ReasonReplaced   = "replaced"    // a later instant came
+	ReasonExcluded   = "excluded"    // a calendar of its job has its date
+	ReasonSkipNext   = "skip_next"   // somebody asked to have it skipped
 	ReasonOutage     = "outage"      // nobody could run it, and it is too old to make up for
 	ReasonJobDeleted = "job_deleted" // its job is gone
 	ReasonRequested  = "requested"   // somebody cancelled it
@@ -90,6 +94,17 @@ func ScheduledID(job int64, at time.Time) uuid.UUID {
 	return id
 }
 
+// BackfillPriority is below all that jobs have.
+const BackfillPriority = -1
+
+// BackfillID is the id of the run that a backfill makes of a job's instant: another than
+// [ScheduledID], since there may be a record that the instant was missed.
+func BackfillID(job int64, at time.Time) uuid.UUID {
+	id := ScheduledID(job, at)
+	id[7] = 1
+	return id
+}
+
 // Stretch is a row of instants that one record stands for.
 type Stretch struct {
 	From  time.Time `json:"from"` // the first
@@ -114,6 +129,15 @@ type Attempt struct {
 	Finish    Kind       `json:"finish,omitempty"`
 	Then      Status     `json:"then,omitempty"`
 	NextDueAt *time.Time `json:"next_due_at,omitempty"`
+}
+
+// native are ids as pgx encodes them without a detour by their text, which costs more than the query.
+func native(ids []uuid.UUID) [][16]byte {
+	out := make([][16]byte, len(ids))
+	for i, id := range ids {
+		out[i] = id
+	}
+	return out
 }
 
 // Holding is a lease as its holder knows it.

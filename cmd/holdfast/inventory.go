@@ -11,10 +11,12 @@ import (
 	"holdfast/inventory"
 	"holdfast/inventory/api"
 	"holdfast/web"
+	"holdfast/webhook"
 )
 
 type inventoryCmd struct {
 	Serve  inventoryServe  `cmd:"" help:"Run one replica." set:"listen=127.0.0.1:8080"`
+	Import inventoryImport `cmd:"" help:"Send a file of deltas or counts to the API."`
 	Verify inventoryVerify `cmd:"" help:"Recompute every counter from ledger and holds."`
 }
 
@@ -22,6 +24,9 @@ type inventoryServe struct {
 	serving
 	MaxHold time.Duration `default:"1h" help:"How long after its creation a hold may be extended to."`
 	Keep    time.Duration `default:"9600h" help:"How long finished reservations and the ledger are kept; whole months are dropped."`
+
+	AllowTargets string `env:"HOLDFAST_ALLOW_TARGETS" help:"Loopback, private and similar address ranges that subscriptions may name, as in 127.0.0.0/8,::1/128." placeholder:"CIDR,…"`
+	MaxListeners int    `default:"4096" help:"Listeners of the stream at once, within --max-in-flight; one tenant may have three quarters of them."`
 }
 
 // minKeep leaves no hold without its history, however long it may be extended.
@@ -36,6 +41,13 @@ func (c inventoryServe) Run(ctx context.Context) error {
 	}
 	if c.Keep < minKeep {
 		return usage("--keep: must be at least %v, not %v", minKeep, c.Keep)
+	}
+	if c.MaxListeners < 1 {
+		return usage("--max-listeners: must be at least 1, not %d", c.MaxListeners)
+	}
+	allow, err := webhook.ParsePrefixes(c.AllowTargets)
+	if err != nil {
+		return usage("--allow-targets: %w", err)
 	}
 	schema := inventory.Schema()
 	pool, err := c.open(ctx, "holdfast inventory", schema)
@@ -54,7 +66,9 @@ func (c inventoryServe) Run(ctx context.Context) error {
 	if err := inventory.EnsurePartitions(ctx, pool); err != nil {
 		return err
 	}
-	store := inventory.NewStore(pool, clock, inventory.Options{MaxHold: c.MaxHold, Keep: c.Keep})
+	store := inventory.NewStore(pool, clock, inventory.Options{
+		MaxHold: c.MaxHold, Keep: c.Keep, Allow: allow, Drain: c.Drain, MaxListeners: c.MaxListeners,
+	})
 	httpConfig := c.httpConfig(pool, schema)
 	face := api.New(store, pool, httpConfig)
 	web.Inventory(face, store, httpConfig.Keys)

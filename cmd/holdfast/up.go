@@ -162,7 +162,7 @@ func (u up) replicas(at addresses, inventoryURL, chronosURL string) []replica {
 		replicas = append(replicas,
 			replica{
 				name: fmt.Sprintf("inventory %d", i+1),
-				args: []string{"inventory", "serve", "--auth=off", "--listen", at.inventory[i], "--drain", u.Drain.String()},
+				args: []string{"inventory", "serve", "--auth=off", "--listen", at.inventory[i], "--drain", u.Drain.String(), "--allow-targets", allowLoopback},
 				env:  append([]string{"DATABASE_URL=" + inventoryURL}, ours...),
 			},
 			replica{

@@ -20,6 +20,15 @@
 //     unknown fields included.
 //  9. The handler, with all of that in its context. Its error becomes a problem.
 //
+// The decoding and encoding of 8 and 9 is huma's, with reflection. A hot operation brings a [Codec] for
+// the bodies that are usual, and leaves the unusual ones to huma: [RegisterWithCodec].
+//
+// # What doesn't fit into that
+//
+// [RegisterStream] is for answers without an end; with [Events] for server-sent ones. [RegisterImport]
+// is for bodies of any length, read and answered bit by bit. Neither has a deadline, both have the
+// slots of long requests, and what bounds them is that each reading and each writing must get on.
+//
 // # Problems
 //
 // Every refusal is application/problem+json with a stable code. An error that a handler

@@ -47,8 +47,12 @@ func RegisterImport[I any](a *API, op Op, takes []string, answers string, handle
 	for _, contentType := range takes {
 		ho.RequestBody.Content[contentType] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 	}
+	schema := &huma.Schema{Type: huma.TypeString}
+	if op.Answer != nil {
+		schema = a.huma.OpenAPI().Components.Schemas.Schema(op.Answer, true, ho.OperationID+"-answer")
+	}
 	for _, status := range append([]int{op.Status}, op.Also...) {
-		ho.Responses[strconv.Itoa(status)].Content = map[string]*huma.MediaType{answers: {Schema: &huma.Schema{Type: huma.TypeString}}}
+		ho.Responses[strconv.Itoa(status)].Content = map[string]*huma.MediaType{answers: {Schema: schema}}
 	}
 	type body struct{ Body func(huma.Context) }
 	huma.Register(a.huma, ho, func(ctx context.Context, in *I) (*body, error) {
@@ -59,11 +63,13 @@ func RegisterImport[I any](a *API, op Op, takes []string, answers string, handle
 			if err == nil {
 				err = handle(ctx, in, im)
 			}
+			defer im.discard(r)
 			switch {
 			case err != nil && !rec.begun():
 				a.problemOf(ctx, err).write(rec)
 			case err != nil:
 				a.logFailure(ctx, slog.LevelWarn, CodeBodyIncomplete, err)
+				im.ended = true
 				panic(http.ErrAbortHandler)
 			case !rec.begun():
 				rec.WriteHeader(op.Status)
@@ -86,31 +92,47 @@ type Import struct {
 	timeout time.Duration
 	limit   int64 // less than 0: none
 	read    int64
+	ended   bool // there is nothing more to read
 	sum     hash.Hash
 }
 
 func (a *API) newImport(rt *route, rec *recorder, r *http.Request, takes []string, answers string) (*Import, error) {
 	contentType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || !slices.Contains(takes, contentType) {
-		return nil, &Problem{
-			Status: http.StatusUnsupportedMediaType, Code: CodeUnsupportedType,
-			Detail: "The Content-Type of the body must be " + strings.Join(takes, " or ") + ".",
-		}
-	}
-	if r.ContentLength == 0 {
-		return nil, bodyRequired
-	}
 	im := &Import{
 		ContentType: contentType, rec: rec, rc: http.NewResponseController(rec.ResponseWriter), body: r.Body, query: r.URL.RawQuery,
 		status: rt.op.Status, timeout: a.cfg.BodyTimeout, limit: rt.op.MaxBody, sum: sha256.New(),
 	}
-	if im.limit >= 0 && r.ContentLength > im.limit {
-		return nil, bodyTooLarge(im.limit)
-	}
 	// Otherwise net/http throws the rest of the body away at the answer's first byte.
 	_ = im.rc.EnableFullDuplex() // HTTP/2 always is
+	switch {
+	case err != nil || !slices.Contains(takes, contentType):
+		return im, &Problem{
+			Status: http.StatusUnsupportedMediaType, Code: CodeUnsupportedType,
+			Detail: "The Content-Type of the body must be " + strings.Join(takes, " or ") + ".",
+		}
+	case r.ContentLength == 0:
+		return im, bodyRequired
+	case im.limit >= 0 && r.ContentLength > im.limit:
+		return im, bodyTooLarge(im.limit)
+	}
 	rec.Header().Set("Content-Type", answers)
 	return im, nil
+}
+
+// What is read of a body after it has been answered, so that most clients have sent theirs and read the answer
+// instead of a broken connection.
+const (
+	discardBody = 64 << 20
+	discardTime = 5 * time.Second
+)
+
+func (im *Import) discard(r *http.Request) {
+	if im.ended || im.read == 0 && r.Header.Get("Expect") != "" {
+		return
+	}
+	_ = im.Flush()
+	_ = im.rc.SetReadDeadline(time.Now().Add(discardTime))
+	_, _ = io.CopyN(io.Discard, im.body, discardBody)
 }
 
 // Read reads on in the body. It fails with io.EOF at its end, and with a [Problem] when no byte has come
@@ -120,6 +142,7 @@ func (im *Import) Read(p []byte) (int, error) {
 	n, err := im.body.Read(p)
 	im.sum.Write(p[:n])
 	im.read += int64(n)
+	im.ended = err != nil
 	switch {
 	case im.limit >= 0 && im.read > im.limit:
 		return n, bodyTooLarge(im.limit)
@@ -151,6 +174,9 @@ func (im *Import) Sum() [sha256.Size]byte {
 func (im *Import) Write(p []byte) (int, error) {
 	_ = im.rc.SetWriteDeadline(time.Now().Add(im.timeout))
 	if !im.rec.begun() {
+		if im.rec.rq.replayed {
+			im.rec.Header().Set(replayedHeader, "true")
+		}
 		im.rec.WriteHeader(im.status)
 	}
 	return im.rec.Write(p)
@@ -161,3 +187,7 @@ func (im *Import) Flush() error {
 	_ = im.rc.SetWriteDeadline(time.Now().Add(im.timeout))
 	return im.rc.Flush()
 }
+
+// ProblemOf is what a client would be told of err. It is for answers that have begun, and have to tell
+// of it in their own way.
+func (a *API) ProblemOf(ctx context.Context, err error) *Problem { return a.problemOf(ctx, err) }

@@ -215,3 +215,19 @@ func TestImportGoesOnInADrain(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestImportThatBreaksOff fails after its answer has begun: the client must not take it for whole.
+func TestImportThatBreaksOff(t *testing.T) {
+	t.Parallel()
+	a := newAPI(httpapi.Config{})
+	addRows(a, 0)
+	s := serve(t, a)
+	res, err := s.client.Post(s.URL+"/v1/rows", "text/csv", strings.NewReader("a\nstop\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if text, err := io.ReadAll(res.Body); err == nil || string(text) != "ok 1\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}

@@ -41,6 +41,8 @@ type Op struct {
 	Long bool
 	// MaxBody bounds the body in bytes. Zero means 1 MiB.
 	MaxBody int64
+	// Answer is what an import writes bit by bit, for documentation. Nil means text.
+	Answer reflect.Type
 }
 
 // None is the output of a handler that has nothing to say but that it is done.

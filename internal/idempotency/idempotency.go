@@ -112,6 +112,14 @@ func queueLock(batch *pgx.Batch, keys []Key) {
 	batch.Queue(`SELECT pg_advisory_xact_lock(h) FROM (SELECT hashtextextended(name, 7) AS h FROM unnest($1::text[]) AS name ORDER BY 1) AS locks`, names)
 }
 
+// findSQL looks each key up by the index, one by one: OFFSET 0 keeps the planner, which knows
+// nothing of a table that was empty a minute ago, from reading all of it instead.
+const findSQL = `
+SELECT k.* FROM unnest($2::text[], $3::text[]) AS w(path, key) CROSS JOIN LATERAL (
+	SELECT k.path, k.key, k.body_hash, k.answer FROM %s.idempotency_keys k
+	 WHERE k.tenant = $1 AND k.path = w.path AND k.key = w.key
+	   AND k.day >= (now() AT TIME ZONE 'UTC')::date - 1 AND k.day <= (now() AT TIME ZONE 'UTC')::date + 1 OFFSET 0) k`
+
 // QueueFind reads, with the other statements of a batch, which of the keys of one tenant have
 // been answered, into found; there, a key's Body is zero.
 //
@@ -123,10 +131,7 @@ func QueueFind(batch *pgx.Batch, schema string, keys []Key, found map[Key]Stored
 	for i, k := range keys {
 		paths[i], values[i] = k.Path, k.Value
 	}
-	batch.Queue(`SELECT k.path, k.key, k.body_hash, k.answer FROM unnest($2::text[], $3::text[]) AS w(path, key)
-		JOIN `+pgx.Identifier{schema, "idempotency_keys"}.Sanitize()+` k ON k.tenant = $1 AND k.path = w.path AND k.key = w.key
-		WHERE k.day >= (now() AT TIME ZONE 'UTC')::date - 1
-		  AND k.day <= (now() AT TIME ZONE 'UTC')::date + 1`,
+	batch.Queue(fmt.Sprintf(findSQL, pgx.Identifier{schema}.Sanitize()),
 		keys[0].Tenant, paths, values).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			key := Key{Tenant: keys[0].Tenant}

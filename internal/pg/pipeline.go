@@ -65,10 +65,15 @@ func (p *Pipeline) opened(b *pgx.Batch) *pgx.Batch {
 	p.begun = true
 	var first pgx.Batch
 	first.Queue("BEGIN")
-	first.Queue(idleLimitSQL)
+	first.Queue(byIndexSQL)
 	first.QueuedQueries = append(first.QueuedQueries, b.QueuedQueries...)
 	return &first
 }
+
+// byIndexSQL bounds idleness as idleLimitSQL does, and keeps the planner to the indexes: a plan that reads a
+// whole table because it was small when it was made would be kept while the table grows.
+const byIndexSQL = `SELECT set_config('idle_in_transaction_session_timeout', '10s', true),
+	set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 // Exec sends one statement.
 func (p *Pipeline) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {

@@ -28,9 +28,14 @@ func New(store *inventory.Store, pool *pgxpool.Pool, cfg httpapi.Config) *httpap
 	}
 	a := httpapi.New(cfg)
 	registerSKUs(a, store)
+	registerImports(a, store)
 	registerLocations(a, store)
 	registerReservations(a, store)
 	registerReturns(a, store)
+	registerWaitlist(a, store)
+	registerSubscriptions(a, store)
+	registerSecret(a, store)
+	registerStream(a, store)
 	return a
 }
 

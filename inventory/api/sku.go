@@ -23,6 +23,7 @@ type sku struct {
 	MaxPerCustomer *int64            `json:"max_per_customer"`
 	SafetyStock    int64             `json:"safety_stock"`
 	BackorderLimit int64             `json:"backorder_limit"`
+	LowStock       *int64            `json:"low_stock" doc:"With so many units available, or fewer, stock.low is announced"`
 	DefaultTTL     *httpapi.Duration `json:"default_ttl"`
 	Locations      []inventory.Stock `json:"locations" nullable:"false"`
 	CreatedAt      time.Time         `json:"created_at"`
@@ -33,7 +34,7 @@ func skuOf(k inventory.SKU) sku {
 	return sku{
 		SKU: k.SKU, Name: k.Name, OnHand: k.OnHand, Held: k.Held, Available: k.Available, Sold: k.Sold,
 		WrittenOff: k.WrittenOff, Received: k.Received, MaxPerCustomer: k.MaxPerCustomer, SafetyStock: k.SafetyStock,
-		BackorderLimit: k.BackorderLimit, DefaultTTL: (*httpapi.Duration)(k.DefaultTTL), Locations: k.Locations,
+		BackorderLimit: k.BackorderLimit, LowStock: k.LowStock, DefaultTTL: (*httpapi.Duration)(k.DefaultTTL), Locations: k.Locations,
 		CreatedAt: k.CreatedAt, UpdatedAt: k.UpdatedAt,
 	}
 }
@@ -50,6 +51,7 @@ type putSKUInput struct {
 		MaxPerCustomer setting[int64]            `json:"max_per_customer,omitempty" minimum:"1" maximum:"1000000000" doc:"Units that one customer may hold and have bought"`
 		SafetyStock    setting[int64]            `json:"safety_stock,omitempty" minimum:"0" maximum:"1000000000" doc:"Units that are never offered"`
 		BackorderLimit setting[int64]            `json:"backorder_limit,omitempty" minimum:"0" maximum:"1000000000" doc:"Units that may be held beyond what is on hand"`
+		LowStock       setting[int64]            `json:"low_stock,omitempty" minimum:"0" maximum:"1000000000" doc:"With so many units available, or fewer, stock.low is announced"`
 		DefaultTTL     setting[httpapi.Duration] `json:"default_ttl,omitempty" doc:"How long a reservation lives that names no ttl, 1s to 24h"`
 	}
 }
@@ -90,8 +92,8 @@ func registerSKUs(a *httpapi.API, store *inventory.Store) {
 			b := in.Body
 			k, created, err := store.PutSKU(ctx, callerOf(ctx), inventory.Settings{
 				SKU: in.SKU, Name: b.Name.Change, MaxPerCustomer: b.MaxPerCustomer.Change, SafetyStock: b.SafetyStock.Change,
-				BackorderLimit: b.BackorderLimit.Change,
-				DefaultTTL:     inventory.Change[time.Duration]{Set: b.DefaultTTL.Set, Value: (*time.Duration)(b.DefaultTTL.Value)},
+				BackorderLimit: b.BackorderLimit.Change, LowStock: b.LowStock.Change,
+				DefaultTTL: inventory.Change[time.Duration]{Set: b.DefaultTTL.Set, Value: (*time.Duration)(b.DefaultTTL.Value)},
 			})
 			if created {
 				httpapi.SetStatus(ctx, http.StatusCreated)
