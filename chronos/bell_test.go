@@ -44,7 +44,7 @@ func TestATakenLeaseStopsItsDeliveryAtOnce(t *testing.T) {
 	w.start(Config{Lease: time.Hour}) // a beat comes every twenty minutes
 	w.await(`SELECT count(*) >= 1 FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN ' || $1`, hintChannel)
 	spec := to(r.URL, time.Hour)
-	spec.Overlap = OverlapReplace
+	spec.Overlap, spec.Target.Webhook.Timeout = OverlapReplace, 15*time.Minute
 	j := w.put("job", spec)
 	run, _, err := w.store.TriggerJob(t.Context(), me, "job", nil)
 	if err != nil {

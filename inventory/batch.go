@@ -113,6 +113,7 @@ type record struct {
 	firstTTL time.Duration
 	stored   Status // in the database; Expired may only be a matter of time, see SettledAt
 	touched  bool
+	extended bool
 }
 
 type customerSKU struct{ customer, sku string }
@@ -128,9 +129,11 @@ type entry struct {
 	actor                  string
 }
 
+// lockReservationsSQL locks holds in the order of the ids that it is given, and reads them.
 const lockReservationsSQL = `
-SELECT first_ttl, status, ` + reservationColumns + `
-  FROM inventory.reservations WHERE tenant = $1 AND id = ANY($2) ORDER BY id FOR UPDATE`
+SELECT r.* FROM unnest($2::uuid[]) AS h(id) CROSS JOIN LATERAL (
+	SELECT first_ttl, status AS stored, ` + reservationColumns + `
+	  FROM inventory.reservations WHERE tenant = $1 AND id = h.id OFFSET 0 FOR UPDATE) r`
 
 // open locks everything that the batch is about, and reads it.
 //
@@ -157,6 +160,8 @@ func (b *books) open(ctx context.Context, tx *pg.Pipeline, batch []*task, take *
 	}
 	slices.Sort(skus)
 	skus = slices.Compact(skus)
+	slices.SortFunc(ids, compareIDs)
+	ids = slices.Compact(ids)
 	b.reservations = make(map[uuid.UUID]*record, len(ids))
 	if len(keys) > 0 {
 		idempotency.QueueGuard(&pipeline, keys, b.opened)

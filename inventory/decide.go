@@ -237,7 +237,7 @@ func (b *books) extend(t *task, r *record) error {
 	if until.After(r.CreatedAt.Add(max(r.firstTTL, b.maxHold))) {
 		return ErrExtensionLimit
 	}
-	r.ExpiresAt = until
+	r.ExpiresAt, r.extended = until, true
 	b.touch(r)
 	return nil
 }

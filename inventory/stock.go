@@ -107,7 +107,8 @@ var (
 	lockStockOfSQL = fmt.Sprintf(lockStockSQL, "")
 	// lockStockOfHoldsSQL locks those that some holds are about too. The holds are locked already.
 	lockStockOfHoldsSQL = fmt.Sprintf(lockStockSQL, ` || ARRAY(
-		SELECT unnest(r.line_skus) FROM unnest($3::uuid[]) AS h(id) JOIN inventory.reservations r ON r.tenant = $1 AND r.id = h.id)`)
+		SELECT unnest(r.line_skus) FROM unnest($3::uuid[]) AS h(id) CROSS JOIN LATERAL (
+			SELECT r.line_skus FROM inventory.reservations r WHERE r.tenant = $1 AND r.id = h.id OFFSET 0) r)`)
 )
 
 // queueLockStock locks the stock rows of some SKUs and holds with the other statements of a

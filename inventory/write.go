@@ -16,6 +16,10 @@ import (
 
 // Every statement here judges what it changes by itself, since COMMIT is already on its way
 // behind it: inventory.must fails the transaction, which is then decided anew.
+//
+// Rows to change are looked up one by one, by the primary key, and joined by where they lie: the rows are
+// locked, so they stay there. The planner knows nothing of a table that is empty one minute and has a
+// hundred thousand holds the next; left a choice, it reads all of a tenant's rows for each one wanted.
 
 // writeStockSQL changes the counters. Each row must be as it was decided on, and the time of the
 // most urgent command not yet over.
@@ -24,7 +28,8 @@ WITH written AS (
 	UPDATE inventory.stock s SET on_hand = w.on_hand, held = w.held, sold = w.sold
 	  FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
 	    AS w(sku, location, on_hand, held, sold, on_hand_before, held_before)
-	 WHERE s.tenant = $1 AND s.sku = w.sku AND s.location = w.location
+	 CROSS JOIN LATERAL (SELECT f.ctid FROM inventory.stock f WHERE f.tenant = $1 AND f.sku = w.sku AND f.location = w.location OFFSET 0) f
+	 WHERE s.ctid = f.ctid
 	   AND s.on_hand = w.on_hand_before AND s.held = w.held_before
 	   AND clock_timestamp() < coalesce($9, 'infinity'::timestamptz)
 	RETURNING 1
@@ -50,29 +55,31 @@ SELECT r.id, $1, ARRAY[r.sku], ARRAY[r.location], ARRAY[r.quantity], CASE WHEN r
 // finishSQL moves holds that haven't run out, whatever the time was when it was decided, to the history.
 const finishSQL = `
 WITH gone AS (
-	DELETE FROM inventory.reservations r USING unnest($2::uuid[], $3::text[], $4::timestamptz[]) AS c(id, new_status, new_expires_at)
-	 WHERE r.tenant = $1 AND r.id = c.id AND r.status = 'held' AND r.expires_at > clock_timestamp()
-	   AND clock_timestamp() < coalesce($6, 'infinity'::timestamptz)
-	RETURNING r.*, c.new_status, c.new_expires_at
+	DELETE FROM inventory.reservations r
+	 WHERE r.ctid = ANY(ARRAY(` + whereHoldsLie + `)) AND r.status || '' = 'held' AND r.expires_at > clock_timestamp()
+	   AND clock_timestamp() < coalesce($5, 'infinity'::timestamptz)
+	RETURNING ` + historyColumns + `
 ), kept AS (
-	INSERT INTO inventory.reservation_history (id, tenant, line_skus, line_locations, line_quantities, line_wanted, customer, reference,
-	                                           first_ttl, created_at, expires_at, status, settled_at, line_confirmed)
-	SELECT id, tenant, line_skus, line_locations, line_quantities, line_wanted, customer, reference,
-	       first_ttl, created_at, new_expires_at, new_status, $5, CASE WHEN new_status = 'confirmed' THEN line_quantities END
-	  FROM gone
+	INSERT INTO inventory.reservation_history (` + historyColumns + `, status, settled_at, line_confirmed)
+	SELECT ` + historyColumns + `, $3, $4, CASE WHEN $3 = 'confirmed' THEN line_quantities END FROM gone
 )
-SELECT inventory.must(count(*), $7) FROM gone`
+SELECT inventory.must(count(*), $6) FROM gone`
 
 // extendSQL moves the expiry of holds that haven't run out.
 const extendSQL = `
 WITH extended AS (
-	UPDATE inventory.reservations r SET expires_at = c.expires_at
-	  FROM unnest($2::uuid[], $3::timestamptz[]) AS c(id, expires_at)
-	 WHERE r.tenant = $1 AND r.id = c.id AND r.status = 'held' AND r.expires_at > clock_timestamp()
+	UPDATE inventory.reservations r SET expires_at = ($3::timestamptz[])[array_position($2::uuid[], r.id)]
+	 WHERE r.ctid = ANY(ARRAY(` + whereHoldsLie + `)) AND r.status || '' = 'held' AND r.expires_at > clock_timestamp()
 	   AND clock_timestamp() < coalesce($4, 'infinity'::timestamptz)
 	RETURNING 1
 )
 SELECT inventory.must(count(*), $5) FROM extended`
+
+// whereHoldsLie finds the rows of holds that are locked. What else is asked of them must be of no use to an
+// index (hence status || ”), or the planner reads all the holds there are.
+const whereHoldsLie = `
+	SELECT f.ctid FROM unnest($2::uuid[]) AS h(id) CROSS JOIN LATERAL (
+		SELECT f.ctid FROM inventory.reservations f WHERE f.tenant = $1 AND f.id = h.id OFFSET 0) f`
 
 // retakeSQL sells a reservation that had expired.
 const retakeSQL = `
@@ -165,27 +172,28 @@ func (b *books) queueMade(pipeline *pgx.Batch) {
 }
 
 func (b *books) queueChanged(pipeline *pgx.Batch) {
-	var finished, extended []uuid.UUID
-	var statuses []string
-	var expiresAt, until []time.Time
+	var extended []uuid.UUID
+	var until []time.Time
+	finished := map[Status][]uuid.UUID{}
 	for _, r := range b.changed {
-		switch {
-		case r.stored == Expired:
+		if r.stored == Expired {
 			_, _, _, _, confirmed := columnsOf(r.Lines)
 			pipeline.Queue(retakeSQL, b.tenant, r.ID, r.SettledAt, confirmed, b.deadline)
-		case r.Status == Held:
+			continue
+		}
+		if r.extended { // perhaps before it was finished, in the same batch
 			extended, until = append(extended, r.ID), append(until, r.ExpiresAt)
-		default:
-			finished, statuses, expiresAt = append(finished, r.ID), append(statuses, string(r.Status)), append(expiresAt, r.ExpiresAt)
+		}
+		if r.Status != Held {
+			finished[r.Status] = append(finished[r.Status], r.ID)
 		}
 	}
 	if len(extended) > 0 {
 		pipeline.Queue(extendSQL, b.tenant, extended, until, b.deadline, len(extended))
 	}
-	if len(finished) == 0 {
-		return
+	for status, ids := range finished {
+		pipeline.Queue(finishSQL, b.tenant, ids, status, b.now, b.deadline, len(ids))
 	}
-	pipeline.Queue(finishSQL, b.tenant, finished, statuses, expiresAt, b.now, b.deadline, len(finished))
 	for _, r := range b.changed {
 		if _, _, quantities, _, confirmed := columnsOf(r.Lines); r.stored == Held && confirmed != nil && !slices.Equal(quantities, confirmed) {
 			pipeline.Queue(confirmPartSQL, b.tenant, r.ID, confirmed)
