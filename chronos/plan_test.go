@@ -102,7 +102,7 @@ func TestC3EveryInstantHasAFate(t *testing.T) {
 	}
 }
 
-func TestMadeUpRunsAreTheNewest(t *testing.T) {
+func TestPitfall25MadeUpRunsAreTheNewest(t *testing.T) {
 	t.Parallel()
 	j := everySecond(time.Hour, func(j *Job) { j.Spec.CatchUp = CatchUp{CatchUpAll, time.Hour, 3} })
 	p, err := j.plan(noon, 0)

@@ -24,7 +24,7 @@ func (w *world) planner(term elect.Term) *planner {
 }
 
 // C8, C1, C2: several planners at once, none of which the others know of, plan every instant once.
-func TestC1C2C8ManyPlannersPlanEveryInstantOnce(t *testing.T) {
+func TestPitfall24C1C2C8ManyPlannersPlanEveryInstantOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	spec := to("http://127.0.0.1:1/", time.Second)
@@ -192,7 +192,7 @@ func TestAChangedScheduleIsPlannedAnew(t *testing.T) {
 }
 
 // Even if the database's clock was set back, no instant is planned a second time.
-func TestAChangedScheduleBeginsAfterAllThatWasPlanned(t *testing.T) {
+func TestPitfall26AClockThatIsSetBackDoublesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	spec := to("http://127.0.0.1:1/", time.Second)

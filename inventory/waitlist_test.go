@@ -279,6 +279,59 @@ func TestLinesOfOtherSKUsAreServedWithThem(t *testing.T) {
 	w.wantPlaces(map[*inventory.Place]any{&cy: inventory.Offered})
 }
 
+// What deleting a SKU or a location gives back of expired carts is given to the lines of the other SKUs in them; and who
+// joins finds free what has expired.
+func TestExpiredCartsServeTheLinesBeside(t *testing.T) {
+	t.Parallel()
+	w := newWarehouse(t)
+	w.receive("plate", 3)
+	w.put(inventory.Settings{SKU: "gone", BackorderLimit: set(int64(1))})
+	w.stockAt("mug", "attic", 1)
+	first, second := w.hold(cart(map[string]int64{"gone": 1, "plate": 1})), w.hold(cart(map[string]int64{"mug": 1, "plate": 1}))
+	third := w.hold(one("plate", 1))
+	ann, bob := w.join("plate", 1, "ann"), w.join("plate", 1, "bob")
+	w.expire(first)
+	if err := w.store().DeleteSKU(t.Context(), caller, "gone"); err != nil {
+		t.Fatal(err)
+	}
+	w.wantPlaces(map[*inventory.Place]any{&ann: inventory.Offered, &bob: 1})
+	w.db.Exec(t, "UPDATE inventory.reservations SET expires_at = clock_timestamp() + interval '1 h'")
+	w.expire(second)
+	// It has stock, so it stays; and nothing is served by a command that is refused.
+	if err := w.store().DeleteLocation(t.Context(), caller, "attic"); !errors.Is(err, inventory.ErrLocationInUse) {
+		t.Fatal(err)
+	}
+	w.wantPlaces(map[*inventory.Place]any{&bob: 1})
+	w.db.Exec(t, "UPDATE inventory.reservations SET expires_at = clock_timestamp() + interval '1 h' WHERE id = $1", second.ID)
+	w.expire(third)
+	if cy := w.join("plate", 1, "cy"); cy.Position != 1 {
+		t.Errorf("%+v", cy)
+	}
+	w.wantPlaces(map[*inventory.Place]any{&bob: inventory.Offered})
+}
+
+// A location whose only stock is held on backorder elsewhere can't be; one whose holds have expired is deleted, and
+// the rest of their carts is the line's.
+func TestADeletedLocationServesTheLinesBeside(t *testing.T) {
+	t.Parallel()
+	w := newWarehouse(t)
+	w.receive("plate", 1)
+	w.stockAt("mug", "attic", 1)
+	cmd := inventory.Reserve{Lines: []inventory.Line{{SKU: "mug", Location: "attic", Quantity: 1}, {SKU: "plate", Quantity: 1}}}
+	w.expire(w.hold(cmd))
+	// Counted away beneath the hold that has run out.
+	w.db.Exec(t, "UPDATE inventory.reservations SET reap_after = clock_timestamp() + interval '1 h'")
+	ann := w.join("plate", 1, "ann")
+	w.wantPlaces(map[*inventory.Place]any{&ann: 1})
+	w.db.Exec(t, "UPDATE inventory.stock SET backorder_limit = 1, on_hand = 0, written_off = 1 WHERE sku = 'mug' AND location = 'attic'")
+	w.db.Exec(t, `INSERT INTO inventory.ledger (tenant, sku, location, kind, delta_on_hand, delta_held, on_hand, held, actor) VALUES ('acme', 'mug', 'attic', 'write_off', -1, 0, 0, 1, 'test')`)
+	w.db.Exec(t, "UPDATE inventory.reservations SET reap_after = '-infinity'")
+	if err := w.store().DeleteLocation(t.Context(), caller, "attic"); err != nil {
+		t.Fatal(err)
+	}
+	w.wantPlaces(map[*inventory.Place]any{&ann: inventory.Offered})
+}
+
 // A hold that has run out, with or without a reaper, is the line's first, even where there would be enough for whoever comes:
 // together with what is free it serves the place.
 func TestAReserveDoesNotOvertakeWhereNothingIsShort(t *testing.T) {
@@ -383,6 +436,35 @@ func TestLeaving(t *testing.T) {
 	if err := w.leave(inventory.Place{ID: uuid.New()}); !errors.Is(err, inventory.ErrPlaceNotFound) {
 		t.Errorf("leave what never was: %v", err)
 	}
+}
+
+// Two who leave at once are counted one after the other.
+func TestLeavingAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWarehouse(t)
+	w.put(inventory.Settings{SKU: "mug"})
+	places := []inventory.Place{w.join("mug", 1, "ann"), w.join("mug", 1, "bob")}
+	stock, err := w.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stock.Exec(t.Context(), "SELECT 1 FROM inventory.stock FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 2)
+	for i, p := range places {
+		go func() { done <- w.replicas[i].Leave(t.Context(), caller, p.ID) }()
+	}
+	w.awaitLockWait(2)
+	if err := stock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	w.wantPlaces(map[*inventory.Place]any{&places[0]: inventory.Left, &places[1]: inventory.Left})
 }
 
 func TestOnePlaceForEachCustomer(t *testing.T) {

@@ -154,7 +154,7 @@ func TestLeaseTakesHigherPriorityFirstThenInDueOrder(t *testing.T) {
 }
 
 // C5: only the current token, and only while the lease lasts.
-func TestC5OnlyTheCurrentTokenFinishes(t *testing.T) {
+func TestPitfall28C5OnlyTheCurrentTokenFinishes(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(queue.Run) queue.Finish{"complete": success, "fail": failure}
 	for name, end := range ends {
@@ -268,7 +268,7 @@ func TestRenewKeepsALockedRowAndRenewsTheOthers(t *testing.T) {
 }
 
 // What a drain gives back isn't counted; its number is.
-func TestReleaseIsNotCounted(t *testing.T) {
+func TestPitfall30WhatIsGivenBackIsNotCounted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.put(b.job, 1)

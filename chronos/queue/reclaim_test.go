@@ -30,7 +30,7 @@ func (b *bench) byHand(status, leasedUntil string) (id uuid.UUID) {
 }
 
 // C6, in both directions, for both states in which a lease can be.
-func TestC6OnlyEndedLeasesAreReclaimed(t *testing.T) {
+func TestPitfall27C6OnlyEndedLeasesAreReclaimed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var live, ended []uuid.UUID
@@ -126,7 +126,7 @@ func TestManyReapersCountEachLeaseOnce(t *testing.T) {
 	}
 }
 
-func TestOnePoisonRowDoesntStopTheReaper(t *testing.T) {
+func TestPitfall32OnePoisonRowDoesntStopTheReaper(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var poison []uuid.UUID
