@@ -310,8 +310,7 @@ func TestExpiredCartsServeTheLinesBeside(t *testing.T) {
 	w.wantPlaces(map[*inventory.Place]any{&bob: inventory.Offered})
 }
 
-// A location whose only stock is held on backorder elsewhere can't be; one whose holds have expired is deleted, and
-// the rest of their carts is the line's.
+// A location where nothing is but a hold that has run out is deleted, and the rest of its cart is the line's.
 func TestADeletedLocationServesTheLinesBeside(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
@@ -319,7 +318,7 @@ func TestADeletedLocationServesTheLinesBeside(t *testing.T) {
 	w.stockAt("mug", "attic", 1)
 	cmd := inventory.Reserve{Lines: []inventory.Line{{SKU: "mug", Location: "attic", Quantity: 1}, {SKU: "plate", Quantity: 1}}}
 	w.expire(w.hold(cmd))
-	// Counted away beneath the hold that has run out.
+	// Nobody gives it back while its unit is counted away beneath it.
 	w.db.Exec(t, "UPDATE inventory.reservations SET reap_after = clock_timestamp() + interval '1 h'")
 	ann := w.join("plate", 1, "ann")
 	w.wantPlaces(map[*inventory.Place]any{&ann: 1})

@@ -29,7 +29,7 @@ type PoolOptions struct {
 
 // OpenPool opens a pool on a PostgreSQL URL and reaches the database once, so that a
 // wrong URL is told at the start. Errors never show the password. Through a transaction
-// pooler, the URL says default_query_exec_mode=cache_describe (or exec).
+// pooler, the URL says default_query_exec_mode=cache_describe.
 func OpenPool(ctx context.Context, databaseURL string, o PoolOptions) (*pgxpool.Pool, error) {
 	if err := checkURL(databaseURL); err != nil {
 		return nil, err
