@@ -73,6 +73,25 @@ func TestAChangedCalendarPlansItsJobsAnew(t *testing.T) {
 	w.noHoles()
 }
 
+// A record of instants to come stays good when some of them have passed: what is planned anew leaves those that
+// it covers alone, although it begins before now.
+func TestAReplanLeavesARecordThatReachesBeyondNow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.calendar("holidays", w.around())
+	j := w.put("job", excluding(pulled("q", time.Second), "holidays"))
+	w.Exec(t, `UPDATE chronos.run_history SET scheduled_for = scheduled_for - interval '5 s',
+		missed = missed || jsonb_build_object('from', (missed->>'from')::timestamptz - interval '5 s', 'count', (missed->>'count')::int + 5)`)
+	w.Exec(t, `UPDATE chronos.jobs SET next_at = next_at - interval '3 s', last_at = last_at - interval '3 s'`)
+	w.Exec(t, `UPDATE chronos.run_history SET missed = missed || jsonb_build_object('to', (missed->>'to')::timestamptz - interval '3 s', 'count', (missed->>'count')::int - 3)`)
+	w.calendar("holidays") // plans runs behind the record
+	if n := w.count(`SELECT count(*) FROM chronos.job_runs WHERE job_id = $1`, j.ID); n < 3 {
+		t.Fatalf("%d runs are planned", n)
+	}
+	w.calendar("holidays", cron.DateRange{From: "2000-01-01", To: "2000-01-01"}) // takes them back and plans them anew
+	w.noHoles()
+}
+
 // Whoever plans with a calendar as it was before its change is too late.
 func TestAPlanWithAnOldCalendarIsDropped(t *testing.T) {
 	t.Parallel()

@@ -96,16 +96,19 @@ func DropPlanned(ctx context.Context, tx pgx.Tx, job int64) ([]time.Time, error)
 	return pgx.CollectRows(rows, pgx.RowTo[time.Time])
 }
 
+// decidedSQL finds records too that begin before the time and reach beyond it: when they were made all of it was to come, and
+// nothing is planned a minute ahead.
 const decidedSQL = `
 SELECT scheduled_for, scheduled_for FROM chronos.job_runs WHERE job_id = $1 AND trigger = 'schedule' AND scheduled_for > $2
 UNION ALL
 SELECT scheduled_for, coalesce((missed->>'to')::timestamptz, scheduled_for) FROM chronos.run_history
- WHERE job_id = $1 AND trigger = 'schedule' AND scheduled_for > $2
+ WHERE job_id = $1 AND trigger = 'schedule' AND scheduled_for > $2::timestamptz - interval '1 min'
+   AND coalesce((missed->>'to')::timestamptz, scheduled_for) > $2
  ORDER BY 1`
 
 // Decided gives a job's instants after t that have a run or a record, as stretches, whether the run is still to do or has
 // ended, as when it was cancelled before it came due. They must not be planned again. The caller
-// holds the job's row. No record reaches from before now to after it.
+// holds the job's row.
 func Decided(ctx context.Context, tx pgx.Tx, job int64, t time.Time) ([]Stretch, error) {
 	rows, err := tx.Query(ctx, decidedSQL, job, t)
 	if err != nil {
