@@ -90,7 +90,7 @@ type books struct {
 
 	items        map[string]*item
 	reservations map[uuid.UUID]*record
-	keys         map[idempotency.Key]idempotency.Stored
+	keys         map[idempotency.ID]idempotency.Stored
 	first        map[uuid.UUID]*Reservation // as they were answered first
 	customers    map[customerSKU]int64      // units held or bought
 	locations    map[string]bool            // of those that some line names and its SKU isn't kept at
@@ -173,7 +173,7 @@ func (b *books) open(ctx context.Context, tx *pg.Pipeline, batch []*task, take *
 	queueLockStock(&pipeline, b.tenant, skus, ids, b.items)
 	pipeline.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&b.now) })
 	if len(keys) > 0 {
-		b.keys = make(map[idempotency.Key]idempotency.Stored)
+		b.keys = make(map[idempotency.ID]idempotency.Stored)
 		idempotency.QueueFind(&pipeline, schemaName, keys, b.keys)
 	}
 	if err := tx.SendBatch(ctx, &pipeline).Close(); err != nil {
@@ -277,8 +277,8 @@ SELECT first_ttl, status, ` + historyReservationColumns + ` FROM inventory.reser
 func (b *books) readFirst(ctx context.Context, tx *pg.Pipeline) error {
 	var ids []uuid.UUID
 	for _, stored := range b.keys {
-		if id, ok := reservationIn(stored); ok {
-			ids = append(ids, id)
+		if stored.Made != uuid.Nil {
+			ids = append(ids, stored.Made)
 		}
 	}
 	if len(ids) == 0 {

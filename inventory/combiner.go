@@ -174,18 +174,31 @@ func (l *lane) take() []*task {
 // work carries out batches until nothing waits.
 func (s *Store) work(l *lane) {
 	for batch := l.take(); batch != nil; batch = l.take() {
-		s.carryOut(batch)
+		s.carryOut(batch, true)
 	}
 }
 
 // carryOut gives every command of a batch its outcome. What goes wrong for the batch as a whole,
 // and isn't the database's state, is found out by carrying the commands out one by one: a
-// bad one spoils only itself.
-func (s *Store) carryOut(batch []*task) {
+// bad one spoils only itself. With fast, [takeSQL] is tried first.
+func (s *Store) carryOut(batch []*task, fast bool) {
 	ctx, cancel := batchContext(batch)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
-		err := s.tryBatch(ctx, batch, attempt == 1)
+		err := s.tryBatch(ctx, batch, fast)
+		fast = false
+		if errors.Is(err, errAnswered) {
+			// A few that are asked again don't slow down the others.
+			answered, fresh, partErr := s.part(ctx, batch)
+			if err = partErr; err == nil && len(answered) > 0 && len(fresh) > 0 {
+				s.carryOut(answered, false)
+				s.carryOut(fresh, true)
+				return
+			}
+			if err == nil {
+				continue
+			}
+		}
 		var first *reapFirstError
 		switch {
 		case err == nil:
@@ -206,7 +219,7 @@ func (s *Store) carryOut(batch []*task) {
 			return
 		case len(batch) > 1 && !pg.Unavailable(err) && !errors.Is(err, pg.ErrCommitUnknown) && ctx.Err() == nil:
 			for _, t := range batch {
-				s.carryOut([]*task{t})
+				s.carryOut([]*task{t}, false)
 			}
 			return
 		}
@@ -219,14 +232,14 @@ func (s *Store) carryOut(batch []*task) {
 
 // tryBatch is runBatch, with a panic made an error: a lane has no client whose connection could
 // be the only one to suffer.
-func (s *Store) tryBatch(ctx context.Context, batch []*task, first bool) (err error) {
+func (s *Store) tryBatch(ctx context.Context, batch []*task, fast bool) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			slog.Error("a batch panicked", "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	if first {
+	if fast {
 		if done, err := s.take(ctx, batch); done || err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package inventory_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -255,6 +256,42 @@ func TestTwinsOfOneBatch(t *testing.T) {
 		t.Errorf("%d twins acted, want 1", acted)
 	}
 	w.wantCounts("mug", 10, 2, 0)
+}
+
+// A batch in which some keys were answered before, today or yesterday, answers those again and carries out the others.
+func TestAnsweredKeysAmongNewOnes(t *testing.T) {
+	t.Parallel()
+	for _, days := range []int{0, 1} {
+		w := newWarehouse(t)
+		w.receive("mug", 10)
+		first, _, err := w.store().Reserve(t.Context(), withKey("again"), one("mug", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.db.Exec(t, `UPDATE inventory.idempotency_keys SET day = day - $1::integer`, days)
+		resume := w.holdUpLane("mug")
+		again := w.reserveInBackground(t.Context(), withKey("again"), one("mug", 1))
+		var others []<-chan outcome
+		for i := range 3 {
+			others = append(others, w.reserveInBackground(t.Context(), withKey(fmt.Sprint("new", i)), one("mug", 1)))
+		}
+		other := withKey("again")
+		other.Key.Body[0]++
+		reused := w.reserveInBackground(t.Context(), other, one("mug", 1))
+		resume()
+		if o := <-again; o.err != nil || !o.replayed || o.ID != first.ID {
+			t.Errorf("a key of %d days ago: %+v, want %s", days, o, first.ID)
+		}
+		if o := <-reused; !errors.Is(o.err, idempotency.ErrReused) {
+			t.Errorf("with another body: %+v", o)
+		}
+		for _, done := range others {
+			if o := <-done; o.err != nil || o.replayed {
+				t.Errorf("a new key: %+v", o)
+			}
+		}
+		w.wantCounts("mug", 10, 5, 0)
+	}
 }
 
 // slowWrites makes time pass, on the database's clock, between what a batch decides and what it writes.

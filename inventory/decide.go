@@ -15,7 +15,7 @@ import (
 // decide gives a command its outcome and books what it changes. A refused command changes nothing.
 func (b *books) decide(t *task) {
 	t.answer, t.replayed, t.err = Reservation{}, false, nil
-	if stored, ok := b.keys[keyOnly(t.caller.Key)]; ok {
+	if stored, ok := b.keys[t.caller.Key.ID()]; ok {
 		t.answer, t.err = b.replay(stored, t.caller.Key)
 		t.replayed = t.err == nil
 		return
@@ -50,20 +50,14 @@ func (b *books) decide(t *task) {
 	}
 }
 
-// keyOnly is what a key is found by.
-func keyOnly(k idempotency.Key) idempotency.Key {
-	k.Body = [32]byte{}
-	return k
-}
-
 func (b *books) replay(stored idempotency.Stored, key idempotency.Key) (r Reservation, err error) {
-	if stored.Body != key.Body {
+	if !stored.IsFor(key) {
 		return r, idempotency.ErrReused
 	}
-	if id, ok := reservationIn(stored); ok {
-		first := b.first[id]
+	if stored.Made != uuid.Nil { // by takeSQL
+		first := b.first[stored.Made]
 		if first == nil {
-			return r, fmt.Errorf("the stored answer is reservation %s, which isn't there", id)
+			return r, fmt.Errorf("the stored answer is reservation %s, which isn't there", stored.Made)
 		}
 		return *first, nil
 	}
@@ -72,11 +66,6 @@ func (b *books) replay(stored idempotency.Stored, key idempotency.Key) (r Reserv
 	}
 	r.CreatedAt, r.ExpiresAt = r.CreatedAt.UTC(), r.ExpiresAt.UTC()
 	return r, nil
-}
-
-// reservationIn is the id that an answer consists of, if it was stored by [takeSQL].
-func reservationIn(stored idempotency.Stored) (id uuid.UUID, ok bool) {
-	return id, len(stored.Text) > 0 && stored.Text[0] == '"' && json.Unmarshal(stored.Text, &id) == nil
 }
 
 func (b *books) reserve(t *task) (Reservation, error) {

@@ -226,7 +226,7 @@ func (s *Store) analyzeGrown(ctx context.Context, before, after int64) {
 
 // replay takes a batch for done that was done before.
 func (b *batchOfRows) replay(stored idempotency.Stored) error {
-	if stored.Body != b.caller.Key.Body {
+	if !stored.IsFor(b.caller.Key) {
 		return idempotency.ErrReused
 	}
 	b.answer = importAnswer{}

@@ -31,7 +31,7 @@ type batchOfRows struct {
 	items     map[string]*item
 	names     map[string]string
 	locations map[string]bool
-	keys      map[idempotency.Key]idempotency.Stored
+	keys      map[idempotency.ID]idempotency.Stored
 	changes   map[string]*skuChange
 	flows     map[*shelf]*flow
 	entries   []importEntry
@@ -87,7 +87,7 @@ func (b *batchOfRows) carryOut(ctx context.Context, s *Store, tx *pg.Pipeline) e
 		if err := b.open(ctx, s, tx); err != nil {
 			return err
 		}
-		if stored, ok := b.keys[keyOnly(b.caller.Key)]; ok {
+		if stored, ok := b.keys[b.caller.Key.ID()]; ok {
 			return b.replay(stored)
 		}
 		if !b.now.Before(s.clock.At(b.caller.Deadline)) {
@@ -137,7 +137,7 @@ SELECT sku, name FROM inventory.skus WHERE tenant = $1 AND sku = ANY($2::text[])
 // open locks everything that the rows are about, and reads it.
 func (b *batchOfRows) open(ctx context.Context, s *Store, tx *pg.Pipeline) error {
 	b.items, b.names, b.locations = map[string]*item{}, map[string]string{}, map[string]bool{DefaultLocation: true}
-	b.keys, b.changes, b.flows = map[idempotency.Key]idempotency.Stored{}, map[string]*skuChange{}, map[*shelf]*flow{}
+	b.keys, b.changes, b.flows = map[idempotency.ID]idempotency.Stored{}, map[string]*skuChange{}, map[*shelf]*flow{}
 	b.entries, b.short, b.answer, b.replayed = nil, nil, importAnswer{}, false
 
 	var pipeline pgx.Batch

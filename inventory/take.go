@@ -1,10 +1,13 @@
 package inventory
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,11 +34,11 @@ WITH took AS (
 	   AND s.max_per_customer IS NULL AND s.waiting = 0
 	   AND NOT EXISTS (SELECT 1 FROM inventory.stock o WHERE o.tenant = $1 AND o.sku = $2 AND o.location <> '` + DefaultLocation + `')
 	   AND clock_timestamp() < coalesce($4, 'infinity'::timestamptz)%s
-	RETURNING s.on_hand, s.held - $3 AS held_before, clock_timestamp() AS at,
+	RETURNING s.on_hand, s.held - $3 AS held_before, clock_timestamp() AS at, (now() AT TIME ZONE 'UTC')::date AS day,
 	          (SELECT k.default_ttl FROM inventory.skus k WHERE k.tenant = $1 AND k.sku = $2) AS default_ttl
 ), wanted AS (
 	SELECT w.*, t.*, CASE WHEN w.secs > 0 THEN make_interval(secs => w.secs) ELSE coalesce(t.default_ttl, interval '10 min') END AS ttl
-	  FROM took t, unnest($6::uuid[], $7::bigint[], $8::float8[], $9::text[], $10::text[]%s) WITH ORDINALITY AS w(id, quantity, secs, customer, reference%s, n)
+	  FROM took t, unnest($6::uuid[], $7::bigint[], $8::float8[], $9::text[], $10::text[]) WITH ORDINALITY AS w(id, quantity, secs, customer, reference, n)
 ), made AS (
 	INSERT INTO inventory.reservations (id, tenant, line_skus, line_locations, line_quantities, customer, reference, first_ttl, created_at, expires_at)
 	SELECT id, $1, ARRAY[$2], ARRAY['` + DefaultLocation + `'], ARRAY[quantity], nullif(customer, ''), nullif(reference, ''), ttl, at, at + ttl
@@ -48,24 +51,25 @@ WITH took AS (
 )%s
 SELECT at, coalesce(default_ttl, interval '10 min') FROM took`
 
-// The places that requests with keys fill in [takeSQL]. The answer of a key is the id of the reservation, from which
-// it can be told again, see readFirst: a fifth of the whole answer's cost.
+// The places that requests with keys fill in [takeSQL]. Keys of today are refused by the unique index, so only those of
+// yesterday are looked up. The answer of a key is the reservation, from which it can be told again, see readFirst.
 const (
 	takeUnanswered = `
-	   AND NOT EXISTS (SELECT 1 FROM unnest($11::text[], $12::text[]) AS a(path, key) CROSS JOIN LATERAL (
-	                     SELECT 1 FROM inventory.idempotency_keys k
-	                      WHERE k.tenant = $1 AND k.path = a.path AND k.key = a.key
-	                        AND k.day >= (now() AT TIME ZONE 'UTC')::date - 1 AND k.day <= (now() AT TIME ZONE 'UTC')::date + 1 OFFSET 0) k)`
+	   AND NOT EXISTS (SELECT 1 FROM unnest($11::uuid[]) AS a(id) CROSS JOIN LATERAL (
+	                     SELECT 1 FROM inventory.idempotency_keys k WHERE k.id = a.id AND k.day = (now() AT TIME ZONE 'UTC')::date - 1 OFFSET 0) k)`
 	takeAnswered = `, answered AS (
-	INSERT INTO inventory.idempotency_keys (tenant, path, key, body_hash, answer)
-	SELECT $1, path, key, body, to_jsonb(id::text) FROM wanted WHERE key IS NOT NULL ORDER BY path, key
+	INSERT INTO inventory.idempotency_keys (id, body_hash, made, day)
+	SELECT a.id, a.body_hash, a.made, took.day FROM took, unnest($11::uuid[], $12::uuid[], $13::uuid[]) AS a(id, body_hash, made)
 )`
 )
 
 var (
-	takeUnkeyedSQL = fmt.Sprintf(takeSQL, "", "", "", "")
-	takeKeyedSQL   = fmt.Sprintf(takeSQL, takeUnanswered, ", $11::text[], $12::text[], $13::bytea[]", ", path, key, body", takeAnswered)
+	takeUnkeyedSQL = fmt.Sprintf(takeSQL, "", "")
+	takeKeyedSQL   = fmt.Sprintf(takeSQL, takeUnanswered, takeAnswered)
 )
+
+// errAnswered means that a key of the batch has been answered already, today.
+var errAnswered = errors.New("a key has been answered before")
 
 // take carries a batch out by [takeSQL] and says whether it could. Of an error it is the fate that counts:
 // [pg.ErrCommitUnknown] or nothing stands.
@@ -79,13 +83,15 @@ func (s *Store) take(ctx context.Context, batch []*task) (bool, error) {
 		columns.ids, columns.quantities, columns.secs, columns.customers, columns.references,
 	}
 	if columns.keys != nil {
-		sql, args = takeKeyedSQL, append(args, columns.paths, columns.keys, columns.bodies)
+		sql, args = takeKeyedSQL, append(args, columns.keys, columns.bodies, columns.made)
 	}
 	var at time.Time
 	var defaultTTL time.Duration
 	err := pg.Autocommit(ctx, s.pool, sql, args, &at, &defaultTTL)
 	switch {
 	case err == nil:
+	case strings.HasPrefix(pg.Constraint(err), "idempotency_keys_"):
+		return false, errAnswered
 	case errors.Is(err, pgx.ErrNoRows), pg.Code(err) != "" && !pg.Unavailable(err) && !errors.Is(err, pg.ErrCommitUnknown):
 		return false, nil // the general way finds out what it is
 	default:
@@ -97,6 +103,30 @@ func (s *Store) take(ctx context.Context, batch []*task) (bool, error) {
 		t.replayed, t.err = false, nil
 	}
 	return true, nil
+}
+
+// part tells the commands whose keys have been answered from the others.
+func (s *Store) part(ctx context.Context, batch []*task) (answered, fresh []*task, err error) {
+	var keys []idempotency.Key
+	for _, t := range batch {
+		if t.caller.Key.Value != "" {
+			keys = append(keys, t.caller.Key)
+		}
+	}
+	found := map[idempotency.ID]idempotency.Stored{}
+	var find pgx.Batch
+	idempotency.QueueFind(&find, schemaName, keys, found)
+	if err := s.pool.SendBatch(ctx, &find).Close(); err != nil {
+		return nil, nil, err
+	}
+	for _, t := range batch {
+		if _, ok := found[t.caller.Key.ID()]; ok {
+			answered = append(answered, t)
+		} else {
+			fresh = append(fresh, t)
+		}
+	}
+	return answered, fresh, nil
 }
 
 // heldAnswer is what a reservation that got everything looks like.
@@ -119,8 +149,7 @@ type takeColumns struct {
 	secs       []float64
 	// nil where none of the batch has one
 	customers, references []string
-	paths, keys           []*string
-	bodies                [][]byte
+	keys, bodies, made    []pgtype.UUID // in the order of the keys, see [idempotency.QueueStore]
 }
 
 // columns puts a batch side by side, if it is one that [takeSQL] can carry out: reservations of one line
@@ -151,7 +180,7 @@ func (s *Store) columns(batch []*task) (c takeColumns, ok bool) {
 		c.references = make([]string, n)
 	}
 	if keys {
-		c.paths, c.keys, c.bodies = make([]*string, n), make([]*string, n), make([][]byte, n)
+		c.setKeys(batch)
 	}
 	for i, t := range batch {
 		r := t.reserve
@@ -164,12 +193,30 @@ func (s *Store) columns(batch []*task) (c takeColumns, ok bool) {
 		if references {
 			c.references[i] = r.Reference
 		}
-		if key := &t.caller.Key; key.Value != "" {
-			c.paths[i], c.keys[i], c.bodies[i] = &key.Path, &key.Value, key.Body[:]
-		}
 		if t.deadline != nil && (c.deadline == nil || t.deadline.Before(*c.deadline)) {
 			c.deadline = t.deadline
 		}
 	}
 	return c, true
+}
+
+func (c *takeColumns) setKeys(batch []*task) {
+	type answer struct {
+		key  idempotency.ID
+		task *task
+	}
+	answers := make([]answer, 0, len(batch))
+	for _, t := range batch {
+		if t.caller.Key.Value != "" {
+			answers = append(answers, answer{t.caller.Key.ID(), t})
+		}
+	}
+	slices.SortFunc(answers, func(a, b answer) int { return bytes.Compare(a.key[:], b.key[:]) })
+	n := len(answers)
+	c.keys, c.bodies, c.made = make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)
+	for i, a := range answers {
+		c.keys[i] = pgtype.UUID{Bytes: a.key, Valid: true}
+		c.bodies[i] = pgtype.UUID{Bytes: a.task.caller.Key.BodyHash(), Valid: true}
+		c.made[i] = pgtype.UUID{Bytes: a.task.newID, Valid: true}
+	}
 }

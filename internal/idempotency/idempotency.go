@@ -11,17 +11,20 @@
 package idempotency
 
 import (
-	"cmp"
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"embed"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"holdfast/internal/pg"
@@ -54,15 +57,15 @@ func Once[T any](ctx context.Context, tx pgx.Tx, schema string, key Key, act fun
 		answer, err = act()
 		return answer, false, err
 	}
-	found := map[Key]Stored{}
+	found := map[ID]Stored{}
 	var batch pgx.Batch
 	queueLock(&batch, []Key{key}) // waits for a rival's outcome
 	QueueFind(&batch, schema, []Key{key}, found)
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return answer, false, err
 	}
-	for _, stored := range found {
-		if stored.Body != key.Body {
+	if stored, ok := found[key.ID()]; ok {
+		if !stored.IsFor(key) {
 			return answer, false, ErrReused
 		}
 		if err := json.Unmarshal(stored.Text, &answer); err != nil {
@@ -82,11 +85,31 @@ func Once[T any](ctx context.Context, tx pgx.Tx, schema string, key Key, act fun
 	return answer, false, tx.SendBatch(ctx, &store).Close()
 }
 
-// Stored is the answer that a key has, and the hash of the body that it came with.
-type Stored struct {
-	Body [32]byte
-	Text []byte // JSON
+// ID is what a key is known by: a hash of all but its body.
+type ID [16]byte
+
+// ID is the key's.
+func (k *Key) ID() ID {
+	text := make([]byte, 0, 512)
+	for _, part := range []string{k.Tenant, k.Path} {
+		text = append(append(text, part...), '\n')
+	}
+	sum := sha256.Sum256(append(text, k.Value...))
+	return ID(sum[:16])
 }
+
+// BodyHash is as much of the hash of its body as is stored with the key.
+func (k *Key) BodyHash() [16]byte { return [16]byte(k.Body[:16]) }
+
+// Stored is the answer that a key has.
+type Stored struct {
+	bodyHash [16]byte
+	Made     uuid.UUID // what was made, if the answer can be told from that
+	Text     []byte    // else: JSON
+}
+
+// IsFor reports whether it answers a request with that body.
+func (s Stored) IsFor(key Key) bool { return s.bodyHash == key.BodyHash() }
 
 // NearMidnight says of an instant of the database's clock whether rivals that use a key within a minute
 // of it may store it under different days.
@@ -104,44 +127,42 @@ func QueueGuard(batch *pgx.Batch, keys []Key, now time.Time) {
 
 // queueLock locks keys until the transaction ends, in one order.
 func queueLock(batch *pgx.Batch, keys []Key) {
-	names := make([]string, len(keys))
-	for i, k := range keys {
-		names[i] = k.Tenant + "\n" + k.Path + "\n" + k.Value
+	names := make([]int64, len(keys))
+	for i := range keys {
+		id := keys[i].ID()
+		names[i] = int64(binary.BigEndian.Uint64(id[:]))
 	}
 	slices.Sort(names)
-	batch.Queue(`SELECT pg_advisory_xact_lock(h) FROM (SELECT hashtextextended(name, 7) AS h FROM unnest($1::text[]) AS name ORDER BY 1) AS locks`, names)
+	batch.Queue(`SELECT pg_advisory_xact_lock(n) FROM unnest($1::bigint[]) AS n`, names)
 }
 
 // findSQL looks each key up by the index, one by one: OFFSET 0 keeps the planner, which knows
 // nothing of a table that was empty a minute ago, from reading all of it instead.
 const findSQL = `
-SELECT k.* FROM unnest($2::text[], $3::text[]) AS w(path, key) CROSS JOIN LATERAL (
-	SELECT k.path, k.key, k.body_hash, k.answer FROM %s.idempotency_keys k
-	 WHERE k.tenant = $1 AND k.path = w.path AND k.key = w.key
+SELECT k.* FROM unnest($1::uuid[]) AS w(id) CROSS JOIN LATERAL (
+	SELECT k.id, k.body_hash, k.made, k.answer FROM %s.idempotency_keys k
+	 WHERE k.id = w.id
 	   AND k.day >= (now() AT TIME ZONE 'UTC')::date - 1 AND k.day <= (now() AT TIME ZONE 'UTC')::date + 1 OFFSET 0) k`
 
-// QueueFind reads, with the other statements of a batch, which of the keys of one tenant have
-// been answered, into found; there, a key's Body is zero.
+// QueueFind reads, with the other statements of a batch, which of the keys have been answered, into found.
 //
 // With [QueueStore] it serves transactions that find many answers at once. They take the
 // locks that requests with the same key and body must share first, look the keys up under them,
 // and store the answers at the end: then no rival can have answered in between.
-func QueueFind(batch *pgx.Batch, schema string, keys []Key, found map[Key]Stored) {
-	paths, values := make([]string, len(keys)), make([]string, len(keys))
-	for i, k := range keys {
-		paths[i], values[i] = k.Path, k.Value
+func QueueFind(batch *pgx.Batch, schema string, keys []Key, found map[ID]Stored) {
+	ids := make([]pgtype.UUID, len(keys))
+	for i := range keys {
+		ids[i] = pgtype.UUID{Bytes: keys[i].ID(), Valid: true}
 	}
-	batch.Queue(fmt.Sprintf(findSQL, pgx.Identifier{schema}.Sanitize()),
-		keys[0].Tenant, paths, values).Query(func(rows pgx.Rows) error {
+	batch.Queue(fmt.Sprintf(findSQL, pgx.Identifier{schema}.Sanitize()), ids).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			key := Key{Tenant: keys[0].Tenant}
-			var body []byte
+			var id, bodyHash, made pgtype.UUID
 			var stored Stored
-			if err := rows.Scan(&key.Path, &key.Value, &body, &stored.Text); err != nil {
+			if err := rows.Scan(&id, &bodyHash, &made, &stored.Text); err != nil {
 				return err
 			}
-			copy(stored.Body[:], body)
-			found[key] = stored
+			stored.bodyHash, stored.Made = bodyHash.Bytes, made.Bytes
+			found[id.Bytes] = stored
 		}
 		return rows.Err()
 	})
@@ -156,27 +177,35 @@ type Answer struct {
 // storeSQL has the transaction repeated if one of the keys has been answered meanwhile.
 const storeSQL = `
 WITH stored AS (
-	INSERT INTO %[1]s.idempotency_keys (tenant, path, key, body_hash, answer)
-	SELECT $1, a.path, a.key, a.body_hash, a.answer::jsonb
-	  FROM unnest($2::text[], $3::text[], $4::bytea[], $5::text[]) WITH ORDINALITY AS a(path, key, body_hash, answer, n)
+	INSERT INTO %[1]s.idempotency_keys (id, body_hash, answer)
+	SELECT a.id, a.body_hash, a.answer::jsonb
+	  FROM unnest($1::uuid[], $2::uuid[], $3::text[]) WITH ORDINALITY AS a(id, body_hash, answer, n)
 	 ORDER BY a.n
 	ON CONFLICT DO NOTHING
 	RETURNING 1
 )
-SELECT %[1]s.must(count(*), $6) FROM stored`
+SELECT %[1]s.must(count(*), $4) FROM stored`
 
-// QueueStore stores the answers of one tenant's keys with the other statements of a batch.
+// QueueStore stores answers with the other statements of a batch.
 func QueueStore(batch *pgx.Batch, schema string, answers []Answer) {
-	// Rivals insert in one order, so that they can't wait for each other in a circle.
-	slices.SortFunc(answers, func(a, b Answer) int {
-		return cmp.Or(strings.Compare(a.Key.Path, b.Key.Path), strings.Compare(a.Key.Value, b.Key.Value))
-	})
 	n := len(answers)
-	paths, values, texts, bodies := make([]string, n), make([]string, n), make([]string, n), make([][]byte, n)
+	rows := make([]answerRow, n)
 	for i, a := range answers {
-		paths[i], values[i], texts[i], bodies[i] = a.Key.Path, a.Key.Value, string(a.Text), a.Key.Body[:]
+		rows[i] = answerRow{a.Key.ID(), a}
 	}
-	batch.Queue(fmt.Sprintf(storeSQL, pgx.Identifier{schema}.Sanitize()), answers[0].Key.Tenant, paths, values, bodies, texts, n)
+	// Rivals insert in one order, so that they can't wait for each other in a circle.
+	slices.SortFunc(rows, func(a, b answerRow) int { return bytes.Compare(a.id[:], b.id[:]) })
+	ids, bodies, texts := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]string, n)
+	for i, r := range rows {
+		ids[i], bodies[i] = pgtype.UUID{Bytes: r.id, Valid: true}, pgtype.UUID{Bytes: r.Key.BodyHash(), Valid: true}
+		texts[i] = string(r.Text)
+	}
+	batch.Queue(fmt.Sprintf(storeSQL, pgx.Identifier{schema}.Sanitize()), ids, bodies, texts, n)
+}
+
+type answerRow struct {
+	id ID
+	Answer
 }
 
 // Partitioned says how the keys of a schema are kept.

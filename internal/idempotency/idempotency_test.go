@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"holdfast/internal/idempotency"
@@ -151,7 +152,8 @@ func TestKeysAreClearedAfterADay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.Exec(t, `UPDATE shop.idempotency_keys SET day = day - CASE key WHEN 'old' THEN 2 ELSE 1 END`)
+	old := key("old", "")
+	s.Exec(t, `UPDATE shop.idempotency_keys SET day = day - CASE id WHEN $1 THEN 2 ELSE 1 END`, uuid.UUID(old.ID()))
 	if err := idempotency.Clear(t.Context(), s.Pool, schema.Name); err != nil {
 		t.Fatal(err)
 	}
