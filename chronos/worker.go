@@ -39,7 +39,8 @@ const (
 // due it looks again until wait has passed, or until stop is closed, without holding a
 // connection meanwhile; then it gives none.
 func (s *Store) LeaseRuns(ctx context.Context, c Caller, claim queue.Claim, wait time.Duration, stop <-chan struct{}) (runs []queue.Run, replayed bool, err error) {
-	until := time.Now().Add(wait)
+	asked := time.Now()
+	until := asked.Add(wait)
 	claim.Front = s.fronts.front(claim.Queue)
 	rounds := 0
 	for last := false; ; {
@@ -52,9 +53,13 @@ func (s *Store) LeaseRuns(ctx context.Context, c Caller, claim queue.Claim, wait
 		}
 		var claimed queue.Claimed
 		inTheWay := false // runs that mustn't start, or not yet, stand before others
+		waited := time.Since(asked)
 		runs, replayed, err = command(ctx, s, c, func(tx pgx.Tx) (_ []queue.Run, err error) {
 			claimed, err = queue.Lease(ctx, tx, claim)
 			inTheWay = len(claimed.Settled)+claimed.Waiting > 0 && rounds < clearRounds
+			for i := range claimed.Runs {
+				claimed.Runs[i].Waited = waited
+			}
 			if err == nil && len(claimed.Runs) == 0 && (inTheWay || !last) {
 				err = errNothingYet
 			}
@@ -139,6 +144,16 @@ func (s *Store) counted(f queue.Finished, replayed bool, err error) (queue.Finis
 		}
 	}
 	return f, replayed, err
+}
+
+// ReleaseRun gives a lease back: the run is due at once, and the attempt doesn't count. It fails with
+// [queue.ErrLeaseLost] or [queue.ErrNotFound].
+func (s *Store) ReleaseRun(ctx context.Context, c Caller, h queue.Holding) (replayed bool, err error) {
+	where, replayed, err := command(ctx, s, c, func(tx pgx.Tx) (string, error) { return queue.GiveBack(ctx, tx, c.Tenant, h) })
+	if err == nil && !replayed {
+		s.bell.ring(where)
+	}
+	return replayed, err
 }
 
 // OutcomeReportedFailure is the outcome of an attempt whose worker said that it failed.

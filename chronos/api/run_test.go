@@ -101,6 +101,14 @@ func TestAWorkersWay(t *testing.T) {
 		t.Errorf("leased %v", r)
 	}
 	path, token := "/v1/runs/"+r["id"].(string), `"lease_token": "`+r["lease_token"].(string)+`"`
+	back, _ := s.call(0, 200, "POST", path+"/release", `{`+token+`}`)
+	if back["status"] != "pending" {
+		t.Errorf("release says %v", back)
+	}
+	s.refused(409, "lease_lost", "", "POST", path+"/release", `{`+token+`}`)
+	s.refused(404, "run_not_found", "", "POST", "/v1/runs/00000000-0000-0000-0000-000000000001/release", `{`+token+`}`)
+	r = lease(1)
+	token = `"lease_token": "` + r["lease_token"].(string) + `"`
 	beat, _ := s.call(0, 200, "POST", path+"/heartbeat", `{`+token+`, "lease": "2m"}`)
 	if beat["status"] != "running" || beat["leased_until"].(string) <= r["leased_until"].(string) {
 		t.Errorf("the heartbeat says %v", beat)
@@ -119,14 +127,14 @@ func TestAWorkersWay(t *testing.T) {
 	s.refused(404, "run_not_found", "", "POST", "/v1/runs/00000000-0000-0000-0000-000000000001/complete", `{`+token+`}`)
 
 	r = lease(1)
-	if r["attempt"] != 2.0 {
+	if r["attempt"] != 3.0 {
 		t.Errorf("leased again as attempt %v", r["attempt"])
 	}
 	token = `"lease_token": "` + r["lease_token"].(string) + `"`
 	s.call(0, 200, "POST", path+"/complete", `{`+token+`, "result": {"rows": 3}}`)
 	s.call(0, 200, "POST", path+"/complete", `{`+token+`, "result": {"rows": 3}}`)
 	got, _ := s.call(0, 200, "GET", path, "")
-	if got["status"] != "succeeded" || len(got["attempts"].([]any)) != 2 || got["result"].(object)["rows"] != 3.0 {
+	if got["status"] != "succeeded" || len(got["attempts"].([]any)) != 3 || got["result"].(object)["rows"] != 3.0 {
 		t.Errorf("the run is %v", got)
 	}
 	lease(0)

@@ -29,7 +29,8 @@ type leaseInput struct {
 }
 
 type leased struct {
-	Runs []leasedRun `json:"runs" nullable:"false"`
+	Runs   []leasedRun       `json:"runs" nullable:"false"`
+	Waited *httpapi.Duration `json:"waited,omitempty" doc:"How long after the request had come the leases began, at the least: so a worker that noted when it sent it knows until when they last, whatever the time of day is here and there"`
 }
 
 type leasedRun struct {
@@ -43,9 +44,13 @@ type leasedRun struct {
 }
 
 func leasedOf(runs []queue.Run) leased {
-	out := leased{make([]leasedRun, len(runs))}
+	out := leased{Runs: make([]leasedRun, len(runs))}
 	for i, r := range runs {
 		out.Runs[i] = leasedRun{r.ID, r.Job, r.Attempt, r.Token, httpapi.At(r.LeasedUntil), orNothing(r.Payload), httpapi.At(r.ScheduledFor)}
+	}
+	if len(runs) > 0 {
+		waited := httpapi.Duration(runs[0].Waited.Truncate(time.Millisecond))
+		out.Waited = &waited
 	}
 	return out
 }
@@ -73,6 +78,18 @@ type failInput struct {
 		Error      string `json:"error" doc:"The first 4 KiB are kept"`
 		Retry      *bool  `json:"retry,omitempty" doc:"false: no further attempt"`
 	}
+}
+
+type releaseInput struct {
+	RunPath
+	Body struct {
+		LeaseToken string `json:"lease_token"`
+	}
+}
+
+type released struct {
+	ID     uuid.UUID    `json:"id"`
+	Status queue.Status `json:"status"`
 }
 
 type beat struct {
@@ -113,6 +130,10 @@ func (s *server) registerWorkers(a *httpapi.API) {
 		Method: http.MethodPost, Path: "/v1/runs/{id}/fail", Scope: apikey.Write, Summary: "Fail a run", Tag: tag, Codes: lost,
 		Description: "It is tried again as its job says, unless `retry` is false. The same again with the same token gets the same answer.",
 	}, s.fail)
+	httpapi.Register(a, httpapi.Op{
+		Method: http.MethodPost, Path: "/v1/runs/{id}/release", Scope: apikey.Write, Summary: "Give a run back", Tag: tag, Codes: lost,
+		Description: "It is due again at once, for whoever leases it next, and the attempt doesn't count: for a worker that has to stop.",
+	}, s.release)
 }
 
 // within reads a duration of a body that has bounds.
@@ -201,4 +222,13 @@ func (s *server) fail(ctx context.Context, in *failInput) (finished, error) {
 	again := in.Body.Retry == nil || *in.Body.Retry
 	f, replayed, err := s.store.FailRun(ctx, callerOf(ctx), h, text, again)
 	return answer(ctx, f, replayed, err, finishedOf(h.Run))
+}
+
+func (s *server) release(ctx context.Context, in *releaseInput) (released, error) {
+	h, err := in.holding(in.Body.LeaseToken)
+	if err != nil {
+		return released{}, err
+	}
+	replayed, err := s.store.ReleaseRun(ctx, callerOf(ctx), h)
+	return answer(ctx, queue.Pending, replayed, err, func(status queue.Status) released { return released{h.Run, status} })
 }

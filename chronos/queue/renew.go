@@ -107,10 +107,31 @@ func Accept(ctx context.Context, tx pgx.Tx, h Holding, d time.Duration, answer A
 // Release gives leases back, due at once; the attempts don't count towards max_attempts.
 // What isn't held any more is passed over.
 func Release(ctx context.Context, tx pgx.Tx, holdings []Holding) error {
+	_, err := release(ctx, tx, holdings)
+	return err
+}
+
+// GiveBack is [Release] for one lease of the tenant's, and tells the run's queue. It fails with [ErrLeaseLost] or [ErrNotFound].
+func GiveBack(ctx context.Context, tx pgx.Tx, tenant string, h Holding) (queue string, err error) {
+	if _, err := attemptsOf(ctx, tx, tenant, h.Run); err != nil {
+		return "", err
+	}
+	queues, err := release(ctx, tx, []Holding{h})
+	if err != nil {
+		return "", err
+	}
+	if len(queues) == 0 {
+		return "", ErrLeaseLost
+	}
+	return queues[0], nil
+}
+
+// release tells the queues of the runs that it gave back.
+func release(ctx context.Context, tx pgx.Tx, holdings []Holding) (queues []string, err error) {
 	ids, tokens := split(holdings)
 	outcome, err := Attempt{Outcome: OutcomeReleased}.text()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rows, err := tx.Query(ctx, `
 		UPDATE chronos.job_runs r
@@ -118,24 +139,25 @@ func Release(ctx context.Context, tx pgx.Tx, holdings []Holding) error {
 		       attempts = r.attempts || `+attemptOf+`
 		  FROM unnest($1::uuid[], $2::uuid[]) AS h(id, token)
 		 WHERE r.id = ANY($1) AND r.id = h.id AND r.lease_token = h.token AND `+held+`
-		RETURNING r.id, r.job_id`, ids, tokens, outcome)
+		RETURNING r.id, r.job_id, r.queue`, ids, tokens, outcome)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var (
-		back []uuid.UUID
-		jobs []int64
-		id   uuid.UUID
-		job  int64
+		back  []uuid.UUID
+		jobs  []int64
+		id    uuid.UUID
+		job   int64
+		queue string
 	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &job}, func() error {
-		back, jobs = append(back, id), append(jobs, job)
+	_, err = pgx.ForEachRow(rows, []any{&id, &job, &queue}, func() error {
+		back, jobs, queues = append(back, id), append(jobs, job), append(queues, queue)
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return endOrphans(ctx, tx, back, jobs)
+	return queues, endOrphans(ctx, tx, back, jobs)
 }
 
 // endOrphans ends those of the runs, which tx has just made pending, whose job is deleted: nobody else

@@ -163,6 +163,8 @@ type Run struct {
 	LeasedUntil  time.Time // by the database's clock
 	Late         time.Duration
 	Payload      json.RawMessage // nil: none
+	// Waited is how long after it was asked for the lease began, at the least, where that was a while.
+	Waited time.Duration
 }
 
 // Holding is the run's lease.
