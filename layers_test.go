@@ -54,6 +54,7 @@ func TestLayers(t *testing.T) {
 		{[]string{"chronos"}, []string{"inventory", "web", "cmd"}},
 		{[]string{"webhook"}, []string{"internal", "inventory", "chronos", "web", "cmd"}},
 		{[]string{"chronos/cron"}, []string{"internal", "chronos/queue", "webhook"}},
+		{[]string{"chronos/worker"}, []string{"internal", "chronos", "webhook"}},
 	}
 	withoutHTTP := []string{
 		"holdfast/inventory", "holdfast/chronos/queue", "holdfast/chronos/cron", "holdfast/internal/pg",
