@@ -13,6 +13,7 @@ import (
 
 type chronosCmd struct {
 	Serve chronosServe `cmd:"" help:"Run one replica." set:"listen=127.0.0.1:8090"`
+	Work  chronosWork  `cmd:"" help:"Run a command for each run of a queue."`
 }
 
 type chronosServe struct {

@@ -77,16 +77,7 @@ func (r replica) runOnce(ctx context.Context, drain time.Duration, say *speaker)
 	defer func() { _ = in.Close() }()
 
 	started, ended := make(chan error, 1), make(chan error, 1)
-	go func() {
-		// The kernel's signal at the parent's death follows the thread that started the child.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			ended <- cmd.Wait()
-		}
-	}()
+	go startAndWait(cmd, started, ended)
 	if err := <-started; err != nil {
 		return err
 	}
@@ -103,6 +94,18 @@ func (r replica) runOnce(ctx context.Context, drain time.Duration, say *speaker)
 		say.line("%s doesn't end, killing it", r.name)
 		_ = cmd.Process.Kill()
 		return <-ended
+	}
+}
+
+// startAndWait stays on one thread: the kernel's signal at the parent's death follows the thread that started
+// the child.
+func startAndWait(cmd *exec.Cmd, started, ended chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := cmd.Start()
+	started <- err
+	if err == nil {
+		ended <- cmd.Wait()
 	}
 }
 
