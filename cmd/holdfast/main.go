@@ -76,7 +76,9 @@ func run(ctx context.Context, args []string, out output) int {
 		fmt.Fprintf(out.stderr, "holdfast: %v\n", err)
 		return 2
 	}
-	slog.SetDefault(slog.New(slog.NewTextHandler(out.stderr, &slog.HandlerOptions{Level: c.LogLevel})))
+	logger := slog.New(slog.NewTextHandler(out.stderr, &slog.HandlerOptions{Level: c.LogLevel}))
+	slog.SetDefault(logger)
+	parsed.Bind(logger)
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	err = parsed.Run()
 	var code exitError

@@ -59,7 +59,7 @@ CHRONOS_SCHEDULED_FOR in its environment. Exit code 0 is success; any other fail
 kept with the run. When the run is lost or cancelled, the command and its process group get SIGTERM, and SIGKILL 3 s later.`
 }
 
-func (c chronosWork) Run(ctx context.Context, out output) error {
+func (c chronosWork) Run(ctx context.Context, out output, log *slog.Logger) error {
 	switch {
 	case c.Crontab == (len(c.Command) > 0):
 		return usage("give a command after --, or --crontab")
@@ -80,16 +80,16 @@ func (c chronosWork) Run(ctx context.Context, out output) error {
 	}
 	s := &shell{cfg: c, say: &speaker{to: out.stdout}}
 	w, err := worker.New(worker.Config{
-		Servers: c.URL, Key: c.Key, Name: c.Name, Lease: c.Lease, Margin: max(c.Lease/6, stopGrace+time.Second), Drain: c.Drain, Log: slog.Default(),
+		Servers: c.URL, Key: c.Key, Name: c.Name, Lease: c.Lease, Margin: max(c.Lease/6, stopGrace+time.Second), Drain: c.Drain, Log: log,
 		Queues: []worker.Queue{{Name: c.Queue, Concurrency: c.Concurrency, Handle: s.run}},
 	})
 	if err != nil {
 		return usage("%v", err)
 	}
-	slog.Info("working", "queue", c.Queue, "replicas", strings.Join(c.URL, " "))
+	log.Info("working", "queue", c.Queue, "replicas", strings.Join(c.URL, " "))
 	err = w.Run(ctx)
 	if err == nil {
-		slog.Info("drained")
+		log.Info("drained")
 	}
 	return err
 }
