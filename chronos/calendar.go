@@ -100,44 +100,51 @@ SELECT ` + jobColumns + ` FROM chronos.jobs j
 // PutCalendar creates a calendar or replaces it. Jobs that exclude it are planned anew where their
 // instants haven't come: what has a record already keeps that. It fails with a [FieldError].
 func (s *Store) PutCalendar(ctx context.Context, c Caller, cal Calendar) (PutCalendarResult, bool, error) {
-	return command(ctx, s, c, func(tx pgx.Tx) (PutCalendarResult, error) {
-		none := PutCalendarResult{}
-		if !name.MatchString(cal.Name) {
-			return none, invalid("name", nameRule)
-		}
-		if _, err := cal.compile(); err != nil {
-			return none, err
-		}
-		dates, err := json.Marshal(cal.Dates)
-		if err != nil {
-			return none, err
-		}
-		if cal.Dates == nil {
-			dates = []byte("[]")
-		}
-		rows, err := tx.Query(ctx, lockCalendarSQL, c.Tenant, cal.Name)
-		if err != nil {
-			return none, err
-		}
-		old, err := pgx.CollectExactlyOneRow(rows, scanCalendar)
-		created := errors.Is(err, pgx.ErrNoRows)
-		if err != nil && !created {
-			return none, err
-		}
-		if !created && old.Timezone == cal.Timezone && slices.Equal(old.Dates, cal.Dates) {
-			return PutCalendarResult{old, false}, nil
-		}
-		store := func() error {
-			return tx.QueryRow(ctx, `
-				INSERT INTO chronos.calendars (tenant, name, timezone, dates) VALUES ($1, $2, $3, $4::text::json)
-				ON CONFLICT (tenant, name) DO UPDATE SET timezone = excluded.timezone, dates = excluded.dates, updated_at = clock_timestamp()
-				RETURNING created_at, updated_at`, c.Tenant, cal.Name, cal.Timezone, string(dates)).Scan(&cal.CreatedAt, &cal.UpdatedAt)
-		}
-		if created {
-			return PutCalendarResult{cal, true}, store() // no job has it yet
-		}
-		return PutCalendarResult{cal, false}, replanCalendar(ctx, tx, c.Tenant, cal.Name, store)
-	})
+	return command(ctx, s, c, func(tx pgx.Tx) (PutCalendarResult, error) { return putCalendar(ctx, tx, c.Tenant, cal) })
+}
+
+func putCalendar(ctx context.Context, tx pgx.Tx, tenant string, cal Calendar) (PutCalendarResult, error) {
+	none := PutCalendarResult{}
+	if !name.MatchString(cal.Name) {
+		return none, invalid("name", nameRule)
+	}
+	if _, err := cal.compile(); err != nil {
+		return none, err
+	}
+	dates, err := json.Marshal(cal.Dates)
+	if err != nil {
+		return none, err
+	}
+	if cal.Dates == nil {
+		dates = []byte("[]")
+	}
+	rows, err := tx.Query(ctx, lockCalendarSQL, tenant, cal.Name)
+	if err != nil {
+		return none, err
+	}
+	old, err := pgx.CollectExactlyOneRow(rows, scanCalendar)
+	created := errors.Is(err, pgx.ErrNoRows)
+	if err != nil && !created {
+		return none, err
+	}
+	if !created && old.same(&cal) {
+		return PutCalendarResult{old, false}, nil
+	}
+	store := func() error {
+		return tx.QueryRow(ctx, `
+			INSERT INTO chronos.calendars (tenant, name, timezone, dates) VALUES ($1, $2, $3, $4::text::json)
+			ON CONFLICT (tenant, name) DO UPDATE SET timezone = excluded.timezone, dates = excluded.dates, updated_at = clock_timestamp()
+			RETURNING created_at, updated_at`, tenant, cal.Name, cal.Timezone, string(dates)).Scan(&cal.CreatedAt, &cal.UpdatedAt)
+	}
+	if created {
+		return PutCalendarResult{cal, true}, store() // no job has it yet
+	}
+	return PutCalendarResult{cal, false}, replanCalendar(ctx, tx, tenant, cal.Name, store)
+}
+
+// same reports whether both have the same days.
+func (c *Calendar) same(o *Calendar) bool {
+	return c.Timezone == o.Timezone && slices.Equal(c.Dates, o.Dates)
 }
 
 // replanCalendar plans the jobs anew that exclude a calendar which change changes; the past is

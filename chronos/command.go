@@ -232,28 +232,31 @@ func (j *Job) replan(ctx context.Context, tx pgx.Tx, now time.Time) error {
 // those in flight end as they do, without another attempt. Its history stays, and its name is free.
 // It fails with [ErrJobNotFound].
 func (s *Store) DeleteJob(ctx context.Context, c Caller, name string) error {
-	_, _, err := command(ctx, s, c, func(tx pgx.Tx) (struct{}, error) {
-		var none struct{}
+	_, _, err := command(ctx, s, c, func(tx pgx.Tx) (none struct{}, err error) {
 		j, err := lockJob(ctx, tx, c.Tenant, name)
 		if err != nil && !errors.Is(err, errUnreadable) {
 			return none, err
 		}
-		now, err := dbNow(ctx, tx)
-		if err != nil {
-			return none, err
-		}
-		if err := j.settlePast(ctx, tx, now); err != nil {
-			return none, err
-		}
-		if err := j.unplan(ctx, tx, now); err != nil {
-			return none, err
-		}
-		if err := queue.EndPending(ctx, tx, j.ID, queue.Cancelled, queue.ReasonJobDeleted); err != nil {
-			return none, err
-		}
-		_, err = tx.Exec(ctx, `UPDATE chronos.jobs SET deleted_at = clock_timestamp(), next_at = NULL, revision = revision + 1 WHERE id = $1`, j.ID)
-		return none, err
+		return none, j.delete(ctx, tx)
 	})
+	return err
+}
+
+func (j *Job) delete(ctx context.Context, tx pgx.Tx) error {
+	now, err := dbNow(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if err := j.settlePast(ctx, tx, now); err != nil {
+		return err
+	}
+	if err := j.unplan(ctx, tx, now); err != nil {
+		return err
+	}
+	if err := queue.EndPending(ctx, tx, j.ID, queue.Cancelled, queue.ReasonJobDeleted); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `UPDATE chronos.jobs SET deleted_at = clock_timestamp(), next_at = NULL, revision = revision + 1 WHERE id = $1`, j.ID)
 	return err
 }
 

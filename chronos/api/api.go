@@ -39,6 +39,7 @@ func New(service *chronos.Service, cfg httpapi.Config) *httpapi.API {
 	s.registerJobs(a)
 	s.registerSchedules(a)
 	s.registerCrontab(a)
+	s.registerApply(a)
 	s.registerCalendars(a)
 	s.registerRuns(a)
 	s.registerWorkers(a)

@@ -56,11 +56,14 @@ type CalendarPath struct {
 
 type putCalendarInput struct {
 	CalendarPath
-	Body struct {
-		Name     string    `json:"name,omitempty" doc:"May be left out"`
-		Timezone string    `json:"timezone,omitempty" minLength:"1" doc:"Whose dates they are: a name of the zone database; UTC if left out"`
-		Dates    []anyDate `json:"dates" nullable:"false" maxItems:"10000"`
-	}
+	Body calendarBody
+}
+
+// calendarBody is a calendar as clients write it.
+type calendarBody struct {
+	Name     string    `json:"name,omitempty" doc:"May be left out where the path has it"`
+	Timezone string    `json:"timezone,omitempty" minLength:"1" doc:"Whose dates they are: a name of the zone database; UTC if left out"`
+	Dates    []anyDate `json:"dates" nullable:"false" maxItems:"10000"`
 }
 
 // anyDate is a date as it comes.
@@ -130,21 +133,34 @@ func (s *server) putCalendar(ctx context.Context, in *putCalendarInput) (calenda
 	if in.Body.Name != "" && in.Body.Name != in.Name {
 		return calendar{}, httpapi.Invalid("body.name", "differs from the name in the path")
 	}
-	c := chronos.Calendar{Name: in.Name, Timezone: in.Body.Timezone, Dates: make([]cron.DateRange, len(in.Body.Dates))}
-	if c.Timezone == "" {
-		c.Timezone = chronos.DefaultTimezone
-	}
-	for i, d := range in.Body.Dates {
-		var err error
-		if c.Dates[i], err = d.parse(i); err != nil {
-			return calendar{}, err
-		}
+	in.Body.Name = in.Name
+	c, err := in.Body.calendar()
+	if err != nil {
+		return calendar{}, err
 	}
 	put, replayed, err := s.store.PutCalendar(ctx, callerOf(ctx), c)
 	if err == nil && put.Created {
 		httpapi.SetStatus(ctx, http.StatusCreated)
 	}
 	return answer(ctx, put.Calendar, replayed, err, calendarOf)
+}
+
+// calendar reads a calendar, unless something is wrong.
+func (b *calendarBody) calendar() (chronos.Calendar, error) {
+	c := chronos.Calendar{Name: b.Name, Timezone: b.Timezone, Dates: make([]cron.DateRange, len(b.Dates))}
+	if c.Name == "" {
+		return c, httpapi.Invalid("body.name", "is required")
+	}
+	if c.Timezone == "" {
+		c.Timezone = chronos.DefaultTimezone
+	}
+	for i, d := range b.Dates {
+		var err error
+		if c.Dates[i], err = d.parse(i); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
 }
 
 func (s *server) listCalendars(ctx context.Context, in *httpapi.ListParams) (httpapi.Page[calendar], error) {

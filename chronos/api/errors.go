@@ -22,6 +22,9 @@ var rules = []httpapi.Rule{
 	{Err: cron.ErrInvalidCalendar, Status: http.StatusUnprocessableEntity, Code: "invalid_calendar", Tell: tellField},
 	{Err: chronos.ErrCalendarNotFound, Status: http.StatusNotFound, Code: "calendar_not_found"},
 	{Err: chronos.ErrCalendarInUse, Status: http.StatusConflict, Code: "calendar_in_use", Tell: tellCalendar},
+	{Err: chronos.ErrPlanChanged, Status: http.StatusConflict, Code: "plan_changed", Tell: func(_ error, p *httpapi.Problem) {
+		p.Detail = "What is to be done isn't what was expected any more. Nothing was changed."
+	}},
 	{Err: chronos.ErrNoInstant, Status: http.StatusConflict, Code: "no_next_instant"},
 	{Err: chronos.ErrJobNotFound, Status: http.StatusNotFound, Code: "job_not_found"},
 	{Err: queue.ErrNotFound, Status: http.StatusNotFound, Code: "run_not_found"},
