@@ -2,7 +2,9 @@ package api_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -102,4 +104,34 @@ func TestApplyRefusesAllForOne(t *testing.T) {
 	}
 	s.refused(404, "job_not_found", "", "GET", "/v1/jobs/good", "")
 	s.refused(404, "calendar_not_found", "", "GET", "/v1/calendars/c", "")
+}
+
+// Whoever applies at the same time, each plan that is carried out is carried out whole.
+func TestRivalAppliesDoNotMix(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, false)
+	set := func(i int) string {
+		var jobs []string
+		for _, name := range []string{"a", "b", "c", "d"} {
+			jobs = append(jobs, fmt.Sprintf(`{"name": %q, "schedule": "@daily", "exclude": ["feasts"], "target": {"pull": {"queue": "q%d"}}}`, name, i))
+		}
+		if i%2 == 1 {
+			slices.Reverse(jobs)
+		}
+		return fmt.Sprintf(`{"set": "team", "prune": true, "calendars": [{"name": "feasts", "dates": ["2026-12-%d"]}], "jobs": [%s]}`, 10+i, strings.Join(jobs, ","))
+	}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for range 3 {
+				s.call(i%2, 200, "POST", "/v1/apply", set(i))
+			}
+		})
+	}
+	wg.Wait()
+	var queues, jobs int
+	s.db.Scan(t, "SELECT count(DISTINCT queue), count(*) FROM chronos.jobs WHERE deleted_at IS NULL", nil, &queues, &jobs)
+	if queues != 1 || jobs != 4 {
+		t.Errorf("%d jobs of %d sets", jobs, queues)
+	}
 }

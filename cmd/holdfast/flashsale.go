@@ -236,9 +236,10 @@ func (b buyer) click(ctx context.Context, replica, sku string) (c click) {
 
 // problem is a refusal.
 type problem struct {
-	Status     int    `json:"status"`
-	Code       string `json:"code"`
-	Detail     string `json:"detail"`
+	Status     int                                  `json:"status"`
+	Code       string                               `json:"code"`
+	Detail     string                               `json:"detail"`
+	Errors     []struct{ Location, Message string } `json:"errors"`
 	retryAfter time.Duration
 }
 

@@ -22,12 +22,6 @@ import (
 	"holdfast/chronos/worker"
 )
 
-// replicasOf is where a command finds Chronos.
-type replicasOf struct {
-	URL []string `name:"url" default:"http://127.0.0.1:8090,http://127.0.0.1:8091" env:"HOLDFAST_CHRONOS_URL" help:"Replicas; where one doesn't answer, the next is asked."`
-	Key string   `env:"HOLDFAST_KEY" help:"API key, where the replicas ask for one."`
-}
-
 // chronosWork runs a command for each run of a queue.
 type chronosWork struct {
 	replicasOf
@@ -60,6 +54,9 @@ kept with the run. When the run is lost or cancelled, the command and its proces
 }
 
 func (c chronosWork) Run(ctx context.Context, out output, log *slog.Logger) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	switch {
 	case c.Crontab == (len(c.Command) > 0):
 		return usage("give a command after --, or --crontab")

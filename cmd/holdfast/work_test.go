@@ -229,7 +229,7 @@ func TestWorkRefused(t *testing.T) {
 		"--concurrency": {"--queue=q", "--concurrency=0", "--", "true"},
 		"--lease":       {"--queue=q", "--lease=1s", "--", "true"},
 		"not-there":     {"--queue=q", "--", "not-there"},
-		"servers":       {"--queue=q", "--url=shop", "--", "true"},
+		"--url":         {"--queue=q", "--url=shop", "--", "true"},
 	} {
 		if code, _, stderr := holdfast(t, append([]string{"chronos", "work"}, args...)...); code != 2 || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit code %d: %s", args, code, stderr)
