@@ -79,7 +79,9 @@ type Fault struct {
 // SetError lists the faults of a set; nothing was changed. It matches [ErrInvalid].
 type SetError struct{ Faults []Fault }
 
-func (e *SetError) Error() string { return fmt.Sprintf("%d faults, the first: %v", len(e.Faults), e.Faults[0].Err) }
+func (e *SetError) Error() string {
+	return fmt.Sprintf("%d faults, the first: %v", len(e.Faults), e.Faults[0].Err)
+}
 
 // Is matches [ErrInvalid].
 func (e *SetError) Is(target error) bool { return target == ErrInvalid }
