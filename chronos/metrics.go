@@ -16,6 +16,8 @@ type metrics struct {
 	inFlight   prometheus.Gauge
 	plannerLag prometheus.Gauge
 	oldestXmin prometheus.Gauge
+	instants   *prometheus.GaugeVec
+	setAside   prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -46,8 +48,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "holdfast_chronos_oldest_xmin_age", Help: "How many transactions ago the oldest one began that keeps dead rows from being cleared away, as far as this role may see.",
 		}),
 	}
+	m.instants = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "holdfast_chronos_selfcheck_instants",
+		Help: "Of the instants that the schedules of some jobs had in the last day: expected, fired, recorded as skipped or missed, and missing, which should be 0.",
+	}, []string{"state"})
+	m.setAside = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "holdfast_chronos_selfcheck_set_aside_jobs", Help: "Jobs among those looked at that the planner can't make sense of.",
+	})
 	if reg != nil {
-		reg.MustRegister(m.started, m.attempts, m.finished, m.lateness, m.reclaimed, m.inFlight, m.plannerLag, m.oldestXmin)
+		reg.MustRegister(m.started, m.attempts, m.finished, m.lateness, m.reclaimed, m.inFlight, m.plannerLag, m.oldestXmin, m.instants, m.setAside)
 	}
 	return m
 }
@@ -59,4 +68,12 @@ func (m *metrics) ended(status queue.Status) {
 	default:
 		m.finished.WithLabelValues(string(status)).Inc()
 	}
+}
+
+// checked shows a self-check.
+func (m *metrics) checked(c SelfCheck) {
+	for state, n := range map[string]int{"expected": c.Expected, "fired": c.Fired, "recorded": c.Recorded, "missing": c.Missing} {
+		m.instants.WithLabelValues(state).Set(float64(n))
+	}
+	m.setAside.Set(float64(c.SetAside))
 }

@@ -53,6 +53,7 @@ type Service struct {
 	flight *flight
 	client *webhook.Client
 	log    *slog.Logger
+	checks selfChecks
 }
 
 // New makes a replica on a migrated database. It asks for the time once, and starts nothing.
@@ -122,6 +123,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { return s.listen(drained) })
 	group.Go(func() error { return s.speak(drained) })
 	group.Go(func() error { return s.present(drained) })
+	group.Go(func() error { return s.watchSchedules(ctx) })
 	group.Go(func() error { return s.store.clock.Run(drained) })
 	group.Go(func() error { return elect.Lead(ctx, s.election(), s.plan) })
 	group.Go(func() error {

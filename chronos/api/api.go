@@ -29,7 +29,7 @@ func New(service *chronos.Service, cfg httpapi.Config) *httpapi.API {
 	cfg.Description = description
 	cfg.Errors = rules
 	cfg.Ready = func(ctx context.Context) (any, error) {
-		return map[string]string{"schema": chronos.Schema().Name}, service.Ready(ctx)
+		return readiness{chronos.Schema().Name, schedulesOf(service)}, service.Ready(ctx)
 	}
 	if cfg.RequestTimeout == 0 {
 		cfg.RequestTimeout = 10 * time.Second

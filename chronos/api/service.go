@@ -77,3 +77,42 @@ func (s *server) rotateSecret(ctx context.Context, _ *noInput) (signingSecret, e
 		return signingSecret{r.Secret, &previousSecret{r.Previous, httpapi.At(r.ValidUntil)}}
 	})
 }
+
+// readiness is what /readyz tells beside the verdict. It is open to all, so it names no job.
+type readiness struct {
+	Schema    string     `json:"schema"`
+	Schedules *schedules `json:"schedules,omitempty"`
+}
+
+// schedules is what should have fired against what has. It never makes a replica unready: no other would do better.
+type schedules struct {
+	OK        bool             `json:"ok"`
+	Detail    string           `json:"detail"`
+	CheckedAt httpapi.Time     `json:"checked_at"`
+	Span      httpapi.Duration `json:"span"`
+	Jobs      int              `json:"jobs"`
+	All       bool             `json:"all"`
+	SetAside  int              `json:"set_aside"`
+	Expected  int              `json:"expected"`
+	Fired     int              `json:"fired"`
+	Recorded  int              `json:"recorded"`
+	Missing   int              `json:"missing"`
+}
+
+func schedulesOf(service *chronos.Service) *schedules {
+	c, ok := service.LastSelfCheck()
+	if !ok {
+		return nil
+	}
+	out := &schedules{
+		c.Missing == 0 && c.SetAside == 0, "Every instant has its run, or a record of why not.", httpapi.At(c.At), httpapi.Duration(c.Span),
+		c.Jobs, c.All, c.SetAside, c.Expected, c.Fired, c.Recorded, c.Missing,
+	}
+	switch {
+	case c.Missing > 0:
+		out.Detail = "Some instants have neither a run nor a record of why not: the log names them."
+	case c.SetAside > 0:
+		out.Detail = "Some jobs are set aside, because their schedules can't be made sense of: each says why in its pause_reason."
+	}
+	return out
+}
