@@ -13,15 +13,16 @@ import (
 var (
 	ErrInvalid          = errors.New("invalid input")
 	ErrScheduleInPast   = errors.New("the schedule's only instant is past")
-	ErrNotAvailable     = errors.New("not available")
 	ErrJobNotFound      = errors.New("no such job")
 	ErrNoInstant        = errors.New("the schedule has no further instant to skip")
+	ErrAlertNotFound    = errors.New("no such alert")
+	ErrMonitorNotFound  = errors.New("no such monitor")
 	ErrCalendarNotFound = errors.New("no such calendar")
 	ErrCalendarInUse    = errors.New("jobs exclude the calendar") // see [CalendarInUseError]
 )
 
 // FieldError names the field that can't be as it is, and why. It matches its Kind with
-// errors.Is: [ErrInvalid], [ErrScheduleInPast], [ErrNotAvailable],
+// errors.Is: [ErrInvalid], [ErrScheduleInPast],
 // [cron.ErrInvalidSchedule], [cron.ErrInvalidTimezone], [cron.ErrInvalidCalendar] or [webhook.ErrTargetForbidden].
 type FieldError struct {
 	Field  string // as in the API's JSON, e.g. retry.max_attempts

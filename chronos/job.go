@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"holdfast/chronos/alert"
 	"holdfast/chronos/cron"
 	"holdfast/chronos/queue"
 )
@@ -110,10 +111,15 @@ func lockJob(ctx context.Context, tx pgx.Tx, tenant, name string) (Job, error) {
 
 // newRun is a run of the job. due is when it starts; zero: at once.
 func (j *Job) newRun(id uuid.UUID, trigger queue.Trigger, at, due time.Time) queue.NewRun {
-	return queue.NewRun{
+	r := queue.NewRun{
 		ID: id, JobID: j.ID, Tenant: j.Tenant, Queue: j.Spec.queueOf(j.Tenant), Priority: j.Spec.Priority,
 		MaxAttempts: j.Spec.Retry.MaxAttempts, Trigger: trigger, ScheduledFor: at, DueAt: due, Payload: j.Spec.Target.payload(),
+		Watched: len(j.Spec.Alerts) > 0,
 	}
+	if trigger != queue.Backfill { // which waits behind all others
+		r.LateAfter = alert.LateAfter(j.Spec.Alerts)
+	}
+	return r
 }
 
 // carryOut writes plans, which were made of jobs as they stand: runs, records and watermarks in
@@ -122,6 +128,7 @@ func carryOut(ctx context.Context, tx pgx.Tx, jobs []*Job, plans []plan) error {
 	var (
 		runs    []queue.NewRun
 		records []queue.Record
+		missed  []alert.MissedInstants
 		ids     = make([]int64, len(jobs))
 		next    = make([]*time.Time, len(jobs))
 		last    = make([]*time.Time, len(jobs))
@@ -130,6 +137,7 @@ func carryOut(ctx context.Context, tx pgx.Tx, jobs []*Job, plans []plan) error {
 	for i, p := range plans {
 		runs = append(runs, p.runs...)
 		records = append(records, p.records...)
+		missed = append(missed, jobs[i].missedOf(p.records)...)
 		ids[i], next[i], last[i], used[i] = jobs[i].ID, p.next, p.last, p.used
 	}
 	if _, err := queue.Insert(ctx, tx, runs); err != nil {
@@ -137,6 +145,9 @@ func carryOut(ctx context.Context, tx pgx.Tx, jobs []*Job, plans []plan) error {
 	}
 	if err := queue.AddRecords(ctx, tx, records); err != nil {
 		return fmt.Errorf("record instants without a run: %w", err)
+	}
+	if err := alert.InstantsMissed(ctx, tx, missed); err != nil {
+		return fmt.Errorf("alert of missed instants: %w", err)
 	}
 	_, err := tx.Exec(ctx, `
 		UPDATE chronos.jobs j SET next_at = p.next_at, last_at = coalesce(p.last_at, j.last_at), used = p.used
@@ -266,12 +277,14 @@ func (j *Job) write(ctx context.Context, tx pgx.Tx) error {
 		       next_at = $11, last_at = $12, used = $13, paused_at = $14, paused_until = $15, pause_reason = nullif($16, ''),
 		       max_concurrent = $17, calendars = coalesce($18::text[], '{}'), skips = coalesce($19::timestamptz[], '{}'),
 		       faulty_at = $20, fault = nullif($21, ''),
+		       watched = $22, late_after = nullif($23::interval, interval '0'), incident = CASE WHEN $22 THEN incident END,
 		       revision = revision + 1, updated_at = clock_timestamp()
 		 WHERE id = $1
 		RETURNING revision, updated_at, paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > clock_timestamp())`,
 		j.ID, spec, labels, j.Spec.queueOf(j.Tenant), j.Spec.Overlap, j.Spec.Priority, j.Spec.Retry.MaxAttempts, j.Spec.MaxRuns,
 		j.Anchor, cron.ZoneDataVersion(), j.NextAt, j.LastAt, j.Used, j.PausedAt, j.PausedUntil, j.PauseReason,
 		j.Spec.MaxConcurrent, j.Spec.Exclude, j.Skips, j.FaultyAt, j.Fault,
+		len(j.Spec.Alerts) > 0, alert.LateAfter(j.Spec.Alerts),
 	).Scan(&j.Revision, &j.UpdatedAt, &j.Paused)
 }
 

@@ -18,6 +18,11 @@ type metrics struct {
 	oldestXmin prometheus.Gauge
 	instants   *prometheus.GaugeVec
 	setAside   prometheus.Gauge
+
+	alerts        *prometheus.CounterVec
+	alertAttempts *prometheus.CounterVec
+	alertsPending prometheus.Gauge
+	alertsOldest  prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -48,6 +53,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "holdfast_chronos_oldest_xmin_age", Help: "How many transactions ago the oldest one began that keeps dead rows from being cleared away, as far as this role may see.",
 		}),
 	}
+	m.alerts = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "holdfast_chronos_alerts_total", Help: "Alerts that this replica has delivered, or given up as failed.",
+	}, []string{"status"})
+	m.alertAttempts = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "holdfast_chronos_alert_deliveries_total", Help: "Attempts of this replica to deliver an alert, by outcome.",
+	}, []string{"outcome"})
+	m.alertsPending = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "holdfast_chronos_alerts_pending", Help: "Alerts that wait to be delivered, by any replica; counted up to 1000.",
+	})
+	m.alertsOldest = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "holdfast_chronos_alerts_oldest_pending_seconds", Help: "How long the oldest alert has waited that is still to be delivered; 0: there is none.",
+	})
 	m.instants = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "holdfast_chronos_selfcheck_instants",
 		Help: "Of the instants that the schedules of some jobs had in the last day: expected, fired, recorded as skipped or missed, and missing, which should be 0.",
@@ -56,6 +73,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Name: "holdfast_chronos_selfcheck_set_aside_jobs", Help: "Jobs among those looked at that the planner can't make sense of.",
 	})
 	if reg != nil {
+		reg.MustRegister(m.alerts, m.alertAttempts, m.alertsPending, m.alertsOldest)
 		reg.MustRegister(m.started, m.attempts, m.finished, m.lateness, m.reclaimed, m.inFlight, m.plannerLag, m.oldestXmin, m.instants, m.setAside)
 	}
 	return m

@@ -129,6 +129,17 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Config{Name: "reaper", Every: reapEvery, Log: s.log}, s.reap)
 	})
+	group.Go(func() error { return newHerald(s.store, s.client, s.log).run(ctx, s.cfg.Drain) })
+	for _, l := range []struct {
+		name  string
+		every time.Duration
+		work  func(context.Context) (bool, error)
+	}{
+		{"late", lateEvery, s.watchLate}, {"monitors", watchEvery, s.store.WatchMonitors}, {"alerts", horizonEvery, s.watchAlerts},
+		{"alert history", upkeepEvery, s.dropAlerts},
+	} {
+		group.Go(func() error { return loop.Run(ctx, loop.Config{Name: l.name, Every: l.every, Log: s.log}, l.work) })
+	}
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Config{Name: "history", Every: upkeepEvery, Log: s.log}, s.upkeep)
 	})

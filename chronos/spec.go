@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"holdfast/chronos/alert"
 	"holdfast/webhook"
 )
 
@@ -52,6 +53,7 @@ type Spec struct {
 	Jitter  time.Duration     `json:"jitter_ns,omitempty"`
 	Exclude []string          `json:"exclude,omitempty"` // names of calendars
 	Labels  map[string]string `json:"labels,omitempty"`
+	Alerts  []alert.Rule      `json:"alerts,omitempty"`
 }
 
 // Timing is exactly one of an expression, an interval and an instant.
@@ -194,7 +196,7 @@ func (s *Spec) check(guard *webhook.Guard) error {
 			return invalid("labels."+key, "must have at most %d characters", maxLabelValue)
 		}
 	}
-	return nil
+	return checkAlerts(s.Alerts, false, guard)
 }
 
 func (t *Target) check(guard *webhook.Guard) error {

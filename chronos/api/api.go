@@ -43,6 +43,8 @@ func New(service *chronos.Service, cfg httpapi.Config) *httpapi.API {
 	s.registerCalendars(a)
 	s.registerRuns(a)
 	s.registerWorkers(a)
+	s.registerAlerts(a)
+	s.registerMonitors(a)
 	s.registerService(a)
 	return a
 }

@@ -30,7 +30,7 @@ type jobBody struct {
 	DSTOverlap    setting[string]             `json:"dst_overlap,omitempty" enum:"once,twice"`
 	DayMatch      setting[string]             `json:"day_match,omitempty" enum:"any,all"`
 	Labels        setting[map[string]*string] `json:"labels,omitempty"`
-	Alerts        setting[[]anyJSON]          `json:"alerts,omitempty"`
+	Alerts        setting[[]alertRule]        `json:"alerts,omitempty" maxItems:"10" doc:"Whom to tell when it goes wrong, or right again"`
 	Paused        setting[bool]               `json:"paused,omitempty"`
 }
 
@@ -69,9 +69,6 @@ const defaultQueue = "default"
 
 // apply changes spec as the body says: members that are left out stay, null gives the default back.
 func (b *jobBody) apply(spec *chronos.Spec) error {
-	if err := b.checkAvailable(); err != nil {
-		return err
-	}
 	def := chronos.DefaultSpec()
 	if b.Schedule.set {
 		if !b.Schedule.is() {
@@ -103,6 +100,12 @@ func (b *jobBody) apply(spec *chronos.Spec) error {
 	optional(b.StartAt, &spec.StartAt, func(t httpapi.Time) time.Time { return t.Time })
 	optional(b.EndAt, &spec.EndAt, func(t httpapi.Time) time.Time { return t.Time })
 	spec.Labels = merged(b.Labels, spec.Labels)
+	if b.Alerts.set {
+		var err error
+		if spec.Alerts, err = rulesOf(b.Alerts.value); err != nil {
+			return err
+		}
+	}
 	b.applyRetry(&spec.Retry, def.Retry)
 	b.applyCatchUp(&spec.CatchUp, def.CatchUp)
 	return nil
@@ -177,22 +180,6 @@ func (b *jobBody) applyTarget(t *chronos.Target) error {
 func isEmptyObject(text []byte) bool {
 	var compact bytes.Buffer
 	return json.Compact(&compact, text) == nil && compact.String() == "{}"
-}
-
-// checkAvailable refuses, by name, what the contract has and this version can't do yet.
-func (b *jobBody) checkAvailable() error {
-	for _, f := range []struct {
-		name   string
-		beyond bool
-		only   string
-	}{
-		{"alerts", b.Alerts.is() && len(*b.Alerts.value) > 0, "[] is"},
-	} {
-		if f.beyond {
-			return &chronos.FieldError{Field: f.name, Reason: "this value isn't available in this version; " + f.only, Kind: chronos.ErrNotAvailable}
-		}
-	}
-	return nil
 }
 
 // word is a setting whose type in the spec is a word of its own.

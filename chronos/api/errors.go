@@ -18,8 +18,9 @@ var rules = []httpapi.Rule{
 	{Err: cron.ErrInvalidTimezone, Status: http.StatusUnprocessableEntity, Code: "invalid_timezone", Tell: tellField},
 	{Err: chronos.ErrScheduleInPast, Status: http.StatusUnprocessableEntity, Code: "schedule_in_past", Tell: tellField},
 	{Err: webhook.ErrTargetForbidden, Status: http.StatusUnprocessableEntity, Code: "target_forbidden", Tell: tellField},
-	{Err: chronos.ErrNotAvailable, Status: http.StatusUnprocessableEntity, Code: "not_available", Tell: tellField},
 	{Err: cron.ErrInvalidCalendar, Status: http.StatusUnprocessableEntity, Code: "invalid_calendar", Tell: tellField},
+	{Err: chronos.ErrAlertNotFound, Status: http.StatusNotFound, Code: "alert_not_found"},
+	{Err: chronos.ErrMonitorNotFound, Status: http.StatusNotFound, Code: "monitor_not_found"},
 	{Err: chronos.ErrCalendarNotFound, Status: http.StatusNotFound, Code: "calendar_not_found"},
 	{Err: chronos.ErrCalendarInUse, Status: http.StatusConflict, Code: "calendar_in_use", Tell: tellCalendar},
 	{Err: chronos.ErrPlanChanged, Status: http.StatusConflict, Code: "plan_changed", Tell: func(_ error, p *httpapi.Problem) {

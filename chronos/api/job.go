@@ -31,7 +31,7 @@ type job struct {
 	DSTOverlap    string            `json:"dst_overlap"`
 	DayMatch      string            `json:"day_match"`
 	Labels        map[string]string `json:"labels"`
-	Alerts        []string          `json:"alerts" nullable:"false"`
+	Alerts        []shownRule       `json:"alerts" nullable:"false"`
 	Paused        bool              `json:"paused"`
 
 	PauseReason string         `json:"pause_reason,omitempty"`
@@ -83,7 +83,7 @@ func jobOf(j chronos.Job) job {
 		StartAt: httpapi.AtOrNull(s.StartAt), EndAt: httpapi.AtOrNull(s.EndAt), MaxRuns: s.MaxRuns,
 		Jitter:  httpapi.Duration(s.Jitter),
 		Exclude: orNone(s.Exclude), Priority: s.Priority, MaxConcurrent: s.MaxConcurrent, DSTGap: s.DSTGap, DSTOverlap: s.DSTOverlap, DayMatch: s.DayMatch,
-		Labels: orEmpty(s.Labels), Alerts: []string{},
+		Labels: orEmpty(s.Labels), Alerts: showRules(s.Alerts),
 		NextAt: httpapi.AtOrNull(j.NextAt), Revision: j.Revision, CreatedAt: httpapi.At(j.CreatedAt), UpdatedAt: httpapi.At(j.UpdatedAt),
 	}
 	out.PauseReason, out.Paused = j.Withheld()
@@ -167,7 +167,7 @@ type triggerInput struct {
 
 func (s *server) registerJobs(a *httpapi.API) {
 	const tag = "Jobs"
-	refusals := []string{"invalid_schedule", "invalid_timezone", "schedule_in_past", "target_forbidden", "not_available"}
+	refusals := []string{"invalid_schedule", "invalid_timezone", "schedule_in_past", "target_forbidden"}
 	httpapi.Register(a, httpapi.Op{
 		Method: http.MethodPut, Path: "/v1/jobs/{name}", Scope: apikey.Write, Summary: "Create or replace a job", Tag: tag,
 		Description: "Members that are left out get their defaults, except `paused`, which stays as it is. The same job again changes nothing.",

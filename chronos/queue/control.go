@@ -67,9 +67,9 @@ func Retry(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID) error {
 			 WHERE h.id = $1 AND h.tenant = $2 AND h.status IN ('failed', 'cancelled', 'missed')
 			RETURNING h.*)
 		INSERT INTO chronos.job_runs (id, job_id, tenant, queue, priority, max_attempts, scheduled_for, effective_at, created_at,
-		       trigger, asked, attempt, payload, missed, attempts)
+		       trigger, asked, attempt, payload, missed, attempts, watched)
 		SELECT b.id, b.job_id, b.tenant, j.queue, j.priority, j.max_attempts, b.scheduled_for, b.effective_at, b.created_at,
-		       b.trigger, true, b.attempt, b.payload, b.missed, b.attempts
+		       b.trigger, true, b.attempt, b.payload, b.missed, b.attempts, j.watched
 		  FROM back b JOIN chronos.jobs j ON j.id = b.job_id`, id, tenant)
 	if err != nil {
 		return err
@@ -96,15 +96,18 @@ func retryRefused(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID) e
 	return &StateError{id, status, "only failed, cancelled and missed runs can be retried"}
 }
 
-// followSQL gives runs what their job says of queue, priority and attempts. A backfill stays behind.
+// followSQL gives runs what their job says of queue, priority, attempts and alerts. A backfill stays behind.
 const followSQL = `
 WITH astray AS MATERIALIZED (
-	SELECT r.id, j.queue, CASE WHEN r.trigger = 'backfill' AND NOT r.asked THEN -1 ELSE j.priority END AS priority, j.max_attempts
+	SELECT r.id, j.queue, CASE WHEN r.trigger = 'backfill' AND NOT r.asked THEN -1 ELSE j.priority END AS priority, j.max_attempts,
+	       j.watched, CASE WHEN NOT j.watched OR r.trigger = 'backfill' OR r.attempt > 0 THEN NULL ELSE r.effective_at + j.late_after END AS late_at
 	  FROM chronos.job_runs r JOIN chronos.jobs j ON j.id = r.job_id
 	 WHERE %s
 	   FOR UPDATE OF r SKIP LOCKED)
-UPDATE chronos.job_runs r SET queue = a.queue, priority = a.priority, max_attempts = a.max_attempts
-  FROM astray a WHERE r.id = a.id AND (r.queue, r.priority, r.max_attempts) IS DISTINCT FROM (a.queue, a.priority, a.max_attempts)`
+UPDATE chronos.job_runs r SET queue = a.queue, priority = a.priority, max_attempts = a.max_attempts,
+       watched = a.watched, late_at = a.late_at
+  FROM astray a WHERE r.id = a.id
+   AND (r.queue, r.priority, r.max_attempts, r.watched, r.late_at) IS DISTINCT FROM (a.queue, a.priority, a.max_attempts, a.watched, a.late_at)`
 
 func follow(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) error {
 	if len(ids) == 0 {

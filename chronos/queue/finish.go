@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"holdfast/chronos/alert"
 )
 
 // Kind is how a holder finishes an attempt.
@@ -177,7 +179,7 @@ INSERT INTO chronos.run_history (id, job_id, tenant, scheduled_for, effective_at
 SELECT r.id, r.job_id, r.tenant, r.scheduled_for, r.effective_at, r.created_at, clock_timestamp(), r.ended, r.trigger, r.reason,
        r.missed, r.attempt, r.payload, r.result::json, r.attempts || jsonb_build_array(` + attemptFacts + ` || r.came::jsonb)
   FROM gone r)
-SELECT id, job_id, attempt, queue FROM gone`
+SELECT id, job_id, attempt, queue, watched, late_at IS NOT NULL FROM gone`
 
 // againSQL puts runs back that are to be tried again.
 const againSQL = `
@@ -186,7 +188,7 @@ UPDATE chronos.job_runs r
        lease_token = NULL, leased_until = NULL, worker = NULL, answer = NULL
   FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[]) AS f(id, token, came, due_at)
  WHERE r.id = ANY($1) AND r.id = f.id AND r.lease_token = f.token AND ` + held + `
-RETURNING r.id, r.job_id, r.attempt, r.queue`
+RETURNING r.id, r.job_id, r.attempt, r.queue, false, false`
 
 // carryOut stores outcomes; what isn't held by now is lost.
 func carryOut(ctx context.Context, tx pgx.Tx, all []Finish, out []Finished, errs []error) error {
@@ -196,6 +198,7 @@ func carryOut(ctx context.Context, tx pgx.Tx, all []Finish, out []Finished, errs
 		reasons, results                   []*string
 		due                                []*time.Time
 		jobs                               []int64
+		watched                            []alert.Ended
 		index                              = make(map[uuid.UUID]int, len(all))
 	)
 	for i := range all {
@@ -233,14 +236,18 @@ func carryOut(ctx context.Context, tx pgx.Tx, all []Finish, out []Finished, errs
 	}
 	collect := func(rows pgx.Rows) error {
 		var (
-			id  uuid.UUID
-			got Finished
+			id          uuid.UUID
+			got         Finished
+			tells, look bool
 		)
-		_, err := pgx.ForEachRow(rows, []any{&id, &got.JobID, &got.Attempt, &got.Queue}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &got.JobID, &got.Attempt, &got.Queue, &tells, &look}, func() error {
 			i := index[id]
 			errs[i] = nil
 			out[i].JobID, out[i].Attempt, out[i].Queue = got.JobID, got.Attempt, got.Queue
 			jobs = append(jobs, got.JobID)
+			if tells {
+				watched = append(watched, alert.Ended{Run: id, JobID: got.JobID, Look: look})
+			}
 			return nil
 		})
 		return err
@@ -259,7 +266,10 @@ func carryOut(ctx context.Context, tx pgx.Tx, all []Finish, out []Finished, errs
 	for i := range out {
 		out[i].Woke = woke > 0
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return alert.RunsEnded(ctx, tx, watched)
 }
 
 // repeated looks for the attempt that this token finished.

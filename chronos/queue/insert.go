@@ -23,19 +23,23 @@ type NewRun struct {
 	DueAt        time.Time       // when it is to start; zero: at once
 	Parked       bool            // waits for its turn: [NextTurn] wakes it
 	Payload      json.RawMessage // nil: none
+	Watched      bool            // its job has alerts
+	LateAfter    time.Duration   // when, after it is to start, to look whether it has; zero: never
 }
 
 // insertSQL leaves a run that exists as it is: a rival has planned it. One that is late is due now: so
 // nothing comes due behind what others have looked through ([Front]).
 const insertSQL = `
-INSERT INTO chronos.job_runs (id, job_id, tenant, queue, priority, max_attempts, trigger, asked, scheduled_for, due_at, effective_at, parked, payload)
+INSERT INTO chronos.job_runs (id, job_id, tenant, queue, priority, max_attempts, trigger, asked, scheduled_for, due_at, effective_at, parked, payload,
+       watched, late_at)
 SELECT n.id, n.job_id, n.tenant, n.queue, n.priority, n.max_attempts, n.trigger, n.asked, n.scheduled_for,
        greatest(n.due_at, clock.now) + CASE WHEN n.parked THEN make_interval(secs => $13) ELSE interval '0' END,
-       coalesce(n.due_at, clock.now), n.parked, n.payload::json
+       coalesce(n.due_at, clock.now), n.parked, n.payload::json, n.watched, coalesce(n.due_at, clock.now) + nullif(n.late_after, interval '0')
   FROM (SELECT clock_timestamp() AS now) clock,
        unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::smallint[], $6::integer[], $7::text[], $8::boolean[],
-              $9::timestamptz[], $10::timestamptz[], $11::text[], $12::boolean[])
-       AS n(id, job_id, tenant, queue, priority, max_attempts, trigger, asked, scheduled_for, due_at, payload, parked)
+              $9::timestamptz[], $10::timestamptz[], $11::text[], $12::boolean[],
+              $14::boolean[], $15::interval[])
+       AS n(id, job_id, tenant, queue, priority, max_attempts, trigger, asked, scheduled_for, due_at, payload, parked, watched, late_after)
 ON CONFLICT (id) DO NOTHING`
 
 // Insert adds runs as pending and says how many were new: a run whose id exists is
@@ -51,7 +55,8 @@ func Insert(ctx context.Context, tx pgx.Tx, runs []NewRun) (int, error) {
 		tenants, queues, trigger = make([]string, n), make([]string, n), make([]string, n)
 		priorities               = make([]int16, n)
 		maxAttempts              = make([]int32, n)
-		asked, parked            = make([]bool, n), make([]bool, n)
+		asked, parked, watched   = make([]bool, n), make([]bool, n), make([]bool, n)
+		lateAfter                = make([]time.Duration, n)
 		scheduled                = make([]time.Time, n)
 		due                      = make([]*time.Time, n)
 		payloads                 = make([]*string, n)
@@ -59,6 +64,7 @@ func Insert(ctx context.Context, tx pgx.Tx, runs []NewRun) (int, error) {
 	for i, r := range runs {
 		ids[i], jobs[i], tenants[i], queues[i], trigger[i] = r.ID, r.JobID, r.Tenant, r.Queue, string(r.Trigger)
 		priorities[i], maxAttempts[i], asked[i], scheduled[i], parked[i] = int16(r.Priority), int32(r.MaxAttempts), r.Asked, r.ScheduledFor, r.Parked
+		watched[i], lateAfter[i] = r.Watched, r.LateAfter
 		if !r.DueAt.IsZero() {
 			due[i] = &r.DueAt
 		}
@@ -68,7 +74,7 @@ func Insert(ctx context.Context, tx pgx.Tx, runs []NewRun) (int, error) {
 		}
 	}
 	tag, err := tx.Exec(ctx, insertSQL, native(ids), jobs, tenants, queues, priorities, maxAttempts, trigger, asked, scheduled, due, payloads,
-		parked, parkStep.Seconds())
+		parked, parkStep.Seconds(), watched, lateAfter)
 	return int(tag.RowsAffected()), err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"holdfast/chronos/alert"
 	"holdfast/internal/pg"
 )
 
@@ -44,8 +45,8 @@ moved AS (
 	SELECT r.id, r.job_id, r.tenant, r.scheduled_for, r.effective_at, r.created_at, clock_timestamp(), 'failed', r.trigger, '` + OutcomeLeaseExpired + `',
 	       r.missed, r.attempt, r.payload, r.attempts || ` + reapedAttempt + `
 	  FROM gone r
-	RETURNING id, job_id)
-SELECT id, job_id, true FROM again UNION ALL SELECT id, job_id, false FROM moved`
+	)
+SELECT id, job_id, true, false, false FROM again UNION ALL SELECT id, job_id, false, watched, late_at IS NOT NULL FROM gone`
 
 const reapedAttempt = `jsonb_build_array(jsonb_build_object('number', r.attempt, 'worker', coalesce(r.worker, ''), 'started_at', r.started_at,
 	'finished_at', clock_timestamp()) || coalesce(r.answer, '{}') || '{"outcome": "` + OutcomeLeaseExpired + `"}')`
@@ -100,19 +101,23 @@ func ReclaimExpiredLeases(ctx context.Context, db *pgxpool.Pool, limit int) (Rec
 func reclaim(ctx context.Context, db *pgxpool.Pool, ids []uuid.UUID, done *Reclaimed) error {
 	var again []uuid.UUID
 	var jobs, againJobs []int64
+	var watched []alert.Ended
 	err := InTx(ctx, db, pg.TxOptions{}, func(tx pgx.Tx) error {
-		again, jobs, againJobs = nil, nil, nil
+		again, jobs, againJobs, watched = nil, nil, nil, nil
 		rows, err := tx.Query(ctx, reclaimSQL, ids)
 		if err != nil {
 			return err
 		}
 		var (
-			id      uuid.UUID
-			job     int64
-			pending bool
+			id                   uuid.UUID
+			job                  int64
+			pending, tells, look bool
 		)
-		_, err = pgx.ForEachRow(rows, []any{&id, &job, &pending}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&id, &job, &pending, &tells, &look}, func() error {
 			jobs = append(jobs, job)
+			if tells {
+				watched = append(watched, alert.Ended{Run: id, JobID: job, Look: look})
+			}
 			if pending {
 				again, againJobs = append(again, id), append(againJobs, job)
 			}
@@ -124,8 +129,10 @@ func reclaim(ctx context.Context, db *pgxpool.Pool, ids []uuid.UUID, done *Recla
 		if err := endOrphans(ctx, tx, again, againJobs); err != nil {
 			return err
 		}
-		_, err = NextTurn(ctx, tx, jobs)
-		return err
+		if _, err = NextTurn(ctx, tx, jobs); err != nil {
+			return err
+		}
+		return alert.RunsEnded(ctx, tx, watched)
 	})
 	if err == nil {
 		done.Requeued += len(again)
