@@ -57,7 +57,7 @@ func TestLayers(t *testing.T) {
 		{[]string{"chronos/worker"}, []string{"internal", "chronos", "webhook"}},
 	}
 	withoutHTTP := []string{
-		"holdfast/inventory", "holdfast/chronos/queue", "holdfast/chronos/cron", "holdfast/internal/pg",
+		"holdfast/inventory", "holdfast/chronos/queue", "holdfast/chronos/alert", "holdfast/chronos/cron", "holdfast/internal/pg",
 		"holdfast/internal/elect", "holdfast/internal/loop", "holdfast/internal/idempotency", "holdfast/internal/apikey",
 	}
 	seen := 0

@@ -275,18 +275,24 @@ func (s *Service) watchLate(ctx context.Context) (more bool, err error) {
 	return looked == lateBatch, err
 }
 
-// pendingCounted bounds what is counted of the alerts that wait.
-const pendingCounted = 1000
+// pendingShown bounds what is looked at of the alerts that wait.
+const pendingShown = 1000
 
 // watchAlerts measures the alerts that wait to be delivered.
 func (s *Service) watchAlerts(ctx context.Context) (more bool, err error) {
-	var pending, oldest float64
-	err = s.cfg.Pool.QueryRow(ctx, `
-		SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(queued_at)), 0)
-		  FROM (SELECT queued_at FROM chronos.alerts WHERE status = 'pending' ORDER BY due_at LIMIT $1) a`, pendingCounted).Scan(&pending, &oldest)
-	if err == nil {
-		s.store.metrics.alertsPending.Set(pending)
-		s.store.metrics.alertsOldest.Set(oldest)
+	rows, err := s.cfg.Pool.Query(ctx, `SELECT clock_timestamp() - queued_at FROM chronos.alerts WHERE status = 'pending' ORDER BY due_at LIMIT $1`, pendingShown)
+	if err != nil {
+		return false, err
 	}
-	return false, err
+	ages, err := pgx.CollectRows(rows, pgx.RowTo[time.Duration])
+	if err != nil {
+		return false, err
+	}
+	oldest := time.Duration(0)
+	for _, age := range ages {
+		oldest = max(oldest, age)
+	}
+	s.store.metrics.alertsPending.Set(float64(len(ages)))
+	s.store.metrics.alertsOldest.Set(oldest.Seconds())
+	return false, nil
 }

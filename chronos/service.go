@@ -135,7 +135,9 @@ func (s *Service) Run(ctx context.Context) error {
 		every time.Duration
 		work  func(context.Context) (bool, error)
 	}{
-		{"late", lateEvery, s.watchLate}, {"monitors", watchEvery, s.store.WatchMonitors}, {"alerts", horizonEvery, s.watchAlerts},
+		{"late", lateEvery, s.watchLate},
+		{"monitors", watchEvery, s.store.WatchMonitors},
+		{"alerts", horizonEvery, s.watchAlerts},
 		{"alert history", upkeepEvery, s.dropAlerts},
 	} {
 		group.Go(func() error { return loop.Run(ctx, loop.Config{Name: l.name, Every: l.every, Log: s.log}, l.work) })

@@ -26,17 +26,21 @@ const (
 	troublesAmong = 2000
 )
 
-// Chronos adds Chronos's dashboard to its API: / and the pages below /jobs and /runs. Nil keys mean that
+// Chronos adds Chronos's dashboard to its API: / and the pages below /jobs, /runs and /monitors. Nil keys mean that
 // authentication is off. Call it once, before face serves.
 func Chronos(face *httpapi.API, store *chronos.Store, keys *apikey.Store) {
-	s := newSite("Chronos", keys, store.Now, []link{{"/", "Jobs"}, {"/runs", "Runs"}}, chronos.ErrJobNotFound, queue.ErrNotFound)
+	s := newSite("Chronos", keys, store.Now, []link{{"/", "Jobs"}, {"/runs", "Runs"}, {"/monitors", "Monitors"}},
+		chronos.ErrJobNotFound, chronos.ErrMonitorNotFound, queue.ErrNotFound)
 	p := jobPages{store}
 	s.mount(face, map[string]func(context.Context, visit) (page, error){
 		"GET /{$}":         p.jobs,
 		"GET /jobs/{name}": p.job,
 		"GET /runs":        p.runs,
 		"GET /runs/{id}":   p.run,
-	}, "GET /jobs", "GET /jobs/", "GET /runs/")
+		"GET /monitors":    p.monitors,
+
+		"GET /monitors/{name}": p.monitor,
+	}, "GET /jobs", "GET /jobs/", "GET /runs/", "GET /monitors/")
 }
 
 type jobPages struct{ store *chronos.Store }
@@ -143,6 +147,7 @@ type jobView struct {
 	Body     string // what is delivered; empty: the default
 	Plot     *barPlot
 	Runs     runList
+	Alerts   alertList
 	Next     *string
 	Paged    bool
 }
@@ -163,8 +168,15 @@ func (p jobPages) job(ctx context.Context, v visit) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
+	var alerts []chronos.Alert
+	if len(j.Spec.Alerts) > 0 {
+		if alerts, err = p.store.ListAlerts(ctx, v.tenant, chronos.AlertFilter{Job: name, Limit: alertsShown}); err != nil {
+			return page{}, err
+		}
+	}
 	body := jobView{
-		Job: j, Facts: factsOf(j.Spec), Plot: newBarPlot(tookOf(runs.Items)), Runs: listOf(v.now, false, runs.Items), Next: runs.NextCursor, Paged: paged,
+		Alerts: alertList{v.now, alerts},
+		Job:    j, Facts: factsOf(j.Spec), Plot: newBarPlot(tookOf(runs.Items)), Runs: listOf(v.now, false, runs.Items), Next: runs.NextCursor, Paged: paged,
 	}
 	body.Words, body.Upcoming = outlook(&j, v.now, upcomingShown)
 	if hook := j.Spec.Target.Webhook; hook != nil {
@@ -226,6 +238,7 @@ func factsOf(s chronos.Spec) []fact {
 	if len(s.Exclude) > 0 {
 		add("Doesn’t run on", "the days of %s", strings.Join(s.Exclude, ", "))
 	}
+	facts = append(facts, rulesText(s.Alerts)...)
 	for _, key := range sortedKeys(s.Labels) {
 		add("Label "+key, "%s", s.Labels[key])
 	}

@@ -34,6 +34,7 @@ var words = template.FuncMap{
 		}
 		return spell(d.(time.Duration))
 	},
+	"millis":      millis,
 	"local":       local,
 	"text":        func(raw json.RawMessage) string { return string(raw) },
 	"excerpt":     func(text string) string { return excerpt(text, longestText) },

@@ -125,7 +125,7 @@ func TestBadJobsAreRefusedByField(t *testing.T) {
 		{with(`"alerts": [{"on": [], "url": "https://example.com"}]`), "validation_failed", "body.alerts[0].on"},
 		{with(`"alerts": [{"on": ["failed", "failed"], "url": "https://example.com"}]`), "validation_failed", "body.alerts[0].on[1]"},
 		{with(`"alerts": [{"on": ["failed"], "url": "https://a"}, {"on": ["failed"], "url": "https://a"}]`), "validation_failed", "body.alerts[1].on[0]"},
-		{with(`"alerts": [{"on": ["failed"]}]`), "validation_failed", "body.alerts[0].url"},
+		{with(`"alerts": [{"on": ["failed"]}]`), "validation_failed", "body.alerts[0]"},
 		{with(`"alerts": [{"on": ["failed"], "url": "ftp://example.com"}]`), "validation_failed", "body.alerts[0].url"},
 		{with(`"alerts": [{"on": ["failed"], "url": "http://169.254.169.254/"}]`), "target_forbidden", "body.alerts[0].url"},
 		{with(`"alerts": [{"on": ["missed"], "url": "https://example.com", "after": "1m"}]`), "validation_failed", "body.alerts[0].after"},
