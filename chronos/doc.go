@@ -29,6 +29,12 @@
 //   - C7: a run that was delivered was delivered at least once; its id is the same on every attempt.
 //   - C8: leadership saves work; correctness rests on row locks, the watermark and ids.
 //
+// # Alerts and monitors
+//
+// What goes wrong with a job that has alerts is written to an outbox by the transaction in which it does (see package
+// alert), and delivered by any replica. Monitors watch jobs that run elsewhere and check in; what was awaited while no
+// replica could receive it is unknown, not missed.
+//
 // # Time
 //
 // What is due, leased or late is judged by the database's clock. A replica's wall clock is
