@@ -32,8 +32,8 @@ check: ## Format, vet, lint, tidy modules
 	cd bench && go mod tidy -diff
 
 .PHONY: bench
-bench: ## Compare with other systems side by side, and run the micro-benchmarks; docs/benchmarks.md says what of
-	cd bench && go run ./inventory
+bench: ## Compare with other systems side by side, and run the micro-benchmarks; docs/benchmarks*.md say what of
+	cd bench && go run ./inventory && go run ./chronos
 	go test -run '^$$' -bench . -benchtime 1s ./...
 
 .PHONY: clean

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"holdfast/bench/chart"
+	"holdfast/bench/figure"
 )
 
 var colours = map[family]string{ours: chart.Blue, transactions: chart.Orange, redisScript: chart.Purple, nothing: chart.Grey}
@@ -15,14 +16,14 @@ var colours = map[family]string{ours: chart.Blue, transactions: chart.Orange, re
 func (all Results) draw(out string, l load) error {
 	r := all[l.name]
 	value, subtitle := perSecond, "commands a second, median of the rounds, whiskers from the lowest to the highest; longer is better"
-	number := func(x float64) string { return thousands(int64(x)) }
+	number := func(x float64) string { return figure.Thousands(int64(x)) }
 	switch l.name {
 	case "clicks":
 		value, subtitle = seconds, "seconds until 50,000 clicks are answered, median of the rounds, whiskers from the lowest to the highest; shorter is better"
 		number = func(x float64) string { return fmt.Sprintf("%.2f s", x) }
 	case "single":
 		value, subtitle = p50, "microseconds for one reservation, median, whiskers over the rounds; shorter is better"
-		number = duration
+		number = figure.Duration
 	}
 	plot := chart.Bars{Title: l.title, Subtitle: subtitle}
 	for _, row := range r.ordered(l) {
@@ -86,7 +87,7 @@ func (r Result) cpuPlot(l load) chart.Bars {
 				sum += used[part]
 			}
 		}
-		bar.Text = duration(sum)
+		bar.Text = figure.Duration(sum)
 		plot.Rows = append(plot.Rows, bar)
 	}
 	return plot

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"holdfast/bench/figure"
 )
 
 // What is written by hand must be what net/http reads.
@@ -136,7 +138,7 @@ func TestRatiosAreTakenRoundByRound(t *testing.T) {
 		return r
 	}
 	// A machine that was half as fast in the second round changes no ratio.
-	if s := ratio(row(100, 50, 100), row(200, 100, 200), perSecond); s != (spread{0.5, 0.5, 0.5}) {
+	if s := ratio(row(100, 50, 100), row(200, 100, 200), perSecond); s != (spread{Low: 0.5, Median: 0.5, High: 0.5}) {
 		t.Errorf("%+v", s)
 	}
 }
@@ -144,14 +146,14 @@ func TestRatiosAreTakenRoundByRound(t *testing.T) {
 func TestReplaceBlock(t *testing.T) {
 	t.Parallel()
 	page := "a\n<!-- inventory: hot -->\nold\n<!-- inventory: end -->\nb\n<!-- inventory: mix -->\n<!-- inventory: end -->\n"
-	once, err := replaceBlock(page, "hot", "new\n")
+	once, err := figure.Place(page, "inventory", "hot", "new\n")
 	if err != nil || strings.Contains(once, "old") || !strings.Contains(once, "\nnew\n") || !strings.HasPrefix(once, "a\n") {
 		t.Fatalf("%q, %v", once, err)
 	}
-	if twice, err := replaceBlock(once, "hot", "new\n"); err != nil || twice != once {
+	if twice, err := figure.Place(once, "inventory", "hot", "new\n"); err != nil || twice != once {
 		t.Errorf("again: %q, %v", twice, err)
 	}
-	if _, err := replaceBlock(page, "zipf", ""); err == nil {
+	if _, err := figure.Place(page, "inventory", "zipf", ""); err == nil {
 		t.Error("a place that isn't there is found")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"holdfast/bench/figure"
 	"holdfast/internal/pg"
 )
 
@@ -282,7 +283,7 @@ func runHistory(ctx context.Context, l load, b *bench) (rows []Row, err error) {
 			}
 		}
 		all = append(all, &contestant{
-			name: fmt.Sprintf("Holdfast, in process, %s finished", thousands(int64(past))), family: ours, callers: b.conns, keyed: b.keys,
+			name: fmt.Sprintf("Holdfast, in process, %s finished", figure.Thousands(int64(past))), family: ours, callers: b.conns, keyed: b.keys,
 			cart: oneOf(hotSKU), play: inProcess(o.do),
 			check: func(ctx context.Context, told books) error {
 				sold := int64(past)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"holdfast/bench/figure"
 )
 
 // goal is one of the ratios that the project has set itself.
@@ -65,7 +67,7 @@ var goals = []goal{
 			within, ok := r.row(nameInProcess)
 			served, ok2 := r.row(nameHTTP)
 			deadlocks := func(t Turn) float64 { return float64(t.Counts["deadlocks"]) }
-			return spreadOf(append(within.each(deadlocks), served.each(deadlocks)...)), ok && ok2
+			return figure.Of(append(within.each(deadlocks), served.each(deadlocks)...)), ok && ok2
 		},
 	},
 	{
@@ -148,12 +150,12 @@ func (all Results) table(l load) string {
 		if l.name == "clicks" {
 			s := row.spread(seconds)
 			fmt.Fprintf(&t, "%.2f (%.2f – %.2f) | ", s.Median, s.Low, s.High)
-			fmt.Fprintf(&t, "%s | ", thousands(int64(row.spread(perSecond).Median)))
+			fmt.Fprintf(&t, "%s | ", figure.Thousands(int64(row.spread(perSecond).Median)))
 		} else {
 			s := row.spread(perSecond)
-			fmt.Fprintf(&t, "%s (%s – %s) | ", thousands(int64(s.Median)), thousands(int64(s.Low)), thousands(int64(s.High)))
+			fmt.Fprintf(&t, "%s (%s – %s) | ", figure.Thousands(int64(s.Median)), figure.Thousands(int64(s.Low)), figure.Thousands(int64(s.High)))
 		}
-		fmt.Fprintf(&t, "%s | %s | %s | %s |\n", duration(row.spread(p50).Median), duration(row.spread(func(t Turn) float64 { return t.P99 }).Median),
+		fmt.Fprintf(&t, "%s | %s | %s | %s |\n", figure.Duration(row.spread(p50).Median), figure.Duration(row.spread(func(t Turn) float64 { return t.P99 }).Median),
 			cpuText(row), remarks(row))
 	}
 	if r.Versions.Redis == "" && l.name != "history" {
@@ -184,7 +186,7 @@ func keysText(keys bool) string {
 
 func (r Result) lengthText(l load) string {
 	if l.name == "clicks" {
-		return fmt.Sprintf("%d rounds of %s clicks", r.Rounds, thousands(clickCount))
+		return fmt.Sprintf("%d rounds of %s clicks", r.Rounds, figure.Thousands(clickCount))
 	}
 	return fmt.Sprintf("%d rounds of %s", r.Rounds, r.Length)
 }
@@ -233,7 +235,7 @@ func cpuText(row Row) string {
 	var texts []string
 	for _, part := range parts {
 		if n, ok := used[part]; ok {
-			texts = append(texts, fmt.Sprintf("%s %s", partName(part), duration(n)))
+			texts = append(texts, fmt.Sprintf("%s %s", partName(part), figure.Duration(n)))
 		}
 	}
 	return strings.Join(texts, ", ")
@@ -249,7 +251,7 @@ func remarks(row Row) string {
 	}
 	for _, name := range []string{"deadlocks", "attempts lost"} {
 		if n := counts[name]; n > 0 {
-			texts = append(texts, thousands(n)+" "+name)
+			texts = append(texts, figure.Thousands(n)+" "+name)
 		}
 	}
 	if row.Note != "" {
@@ -268,30 +270,6 @@ func ratioText(x float64) string {
 		return fmt.Sprintf("%.2f", x)
 	}
 	return fmt.Sprintf("%.0f", x)
-}
-
-// duration writes microseconds with three digits.
-func duration(us float64) string {
-	digits := func(x float64, unit string) string {
-		return strconv.FormatFloat(x, 'f', max(0, 2-int(math.Floor(math.Log10(x)))), 64) + " " + unit
-	}
-	switch {
-	case us <= 0:
-		return "0"
-	case us < 999.5:
-		return digits(us, "µs")
-	case us < 999.5e3:
-		return digits(us/1e3, "ms")
-	}
-	return digits(us/1e6, "s")
-}
-
-func thousands(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }
 
 // render makes the plots and puts the tables into the page.
@@ -314,20 +292,9 @@ func render(out string, all Results) error {
 		}
 	}
 	for name, block := range blocks {
-		if text, err = replaceBlock(text, name, block); err != nil {
+		if text, err = figure.Place(text, "inventory", name, block); err != nil {
 			return fmt.Errorf("%s: %w", page, err)
 		}
 	}
 	return os.WriteFile(page, []byte(text), 0o644)
-}
-
-// replaceBlock puts a table between the two comments that mark its place.
-func replaceBlock(text, name, block string) (string, error) {
-	begin, end := "<!-- inventory: "+name+" -->\n", "<!-- inventory: end -->\n"
-	before, rest, ok := strings.Cut(text, begin)
-	_, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		return "", fmt.Errorf("no place for the table %q", name)
-	}
-	return before + begin + "\n" + block + "\n" + end + after, nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"holdfast/bench/figure"
 	"holdfast/bench/machine"
 )
 
@@ -46,7 +47,7 @@ func (r Row) each(value func(Turn) float64) []float64 {
 	return out
 }
 
-func (r Row) spread(value func(Turn) float64) spread { return spreadOf(r.each(value)) }
+func (r Row) spread(value func(Turn) float64) spread { return figure.Of(r.each(value)) }
 
 func perSecond(t Turn) float64 { return t.PerSecond }
 func p50(t Turn) float64       { return t.P50 }
@@ -90,7 +91,7 @@ func ratio(a, b Row, value func(Turn) float64) spread {
 	for i := range min(len(a.Turns), len(b.Turns)) {
 		ratios = append(ratios, value(a.Turns[i])/value(b.Turns[i]))
 	}
-	return spreadOf(ratios)
+	return figure.Of(ratios)
 }
 
 // Results are the latest of each load.

@@ -2,10 +2,11 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"sort"
 	"strconv"
+
+	"holdfast/bench/figure"
 )
 
 // kind is what a command asks for.
@@ -162,15 +163,5 @@ func opposite() func(*rand.Rand) []line {
 	}
 }
 
-// median and its neighbours: the spread over the rounds of a run.
-type spread struct{ Low, Median, High float64 }
-
-func spreadOf(values []float64) spread {
-	if len(values) == 0 {
-		return spread{math.NaN(), math.NaN(), math.NaN()}
-	}
-	sorted := append([]float64(nil), values...)
-	sort.Float64s(sorted)
-	n := len(sorted)
-	return spread{sorted[0], (sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[n-1]}
-}
+// spread is over the rounds of a run.
+type spread = figure.Spread
