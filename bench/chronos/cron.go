@@ -52,19 +52,22 @@ const cronPatience = 45 * time.Second
 
 // cronLateness has jobs due at the next whole minute, each of which notes when it ran.
 func (b *bench) cronLateness(ctx context.Context, row *Row, jobs int) (err error) {
-	_, drop, err := b.database(ctx, cronDatabase)
-	if err != nil {
+	// One database for all turns: the scheduler doesn't find its way to a new one in good time.
+	if err := b.cluster.EnsureDatabase(ctx, cronDatabase, cronDatabase, cronDatabase); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, drop()) }()
 	conn, err := pgx.Connect(ctx, b.cluster.SuperuserURL(cronDatabase))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	// The scheduler notices the extension within a minute of its own.
+	defer func() {
+		_, cleared := conn.Exec(context.WithoutCancel(ctx), "SELECT cron.unschedule(jobid) FROM cron.job")
+		err = errors.Join(err, cleared)
+	}()
 	for _, sql := range []string{
-		"CREATE EXTENSION pg_cron",
+		"CREATE EXTENSION IF NOT EXISTS pg_cron",
+		"DROP TABLE IF EXISTS ticks",
 		"CREATE TABLE ticks (late interval)",
 	} {
 		if _, err := conn.Exec(ctx, sql); err != nil {

@@ -18,6 +18,9 @@ type replica struct {
 	url string
 }
 
+// saidLength is how much of what a replica said is told when it doesn't start, in bytes.
+const saidLength = 2000
+
 // startReplica starts a replica whose database is at url, and waits until it is ready.
 func (s *stage) startReplica(ctx context.Context, name, url string, args ...string) (*replica, error) {
 	address, err := process.FreeAddress()
@@ -26,8 +29,8 @@ func (s *stage) startReplica(ctx context.Context, name, url string, args ...stri
 	}
 	cmd := exec.Command(s.binary, append([]string{"chronos", "serve", "--auth=off", "--listen=" + address, "--allow-targets=127.0.0.0/8", "--drain=5s"}, args...)...)
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+url)
-	r := &replica{url: "http://" + address}
-	if r.Process, err = process.Start(cmd, filepath.Join(s.dir, name+".log")); err != nil {
+	r, log := &replica{url: "http://" + address}, filepath.Join(s.dir, name+".log")
+	if r.Process, err = process.Start(cmd, log); err != nil {
 		return nil, err
 	}
 	err = r.Await(func() error {
@@ -46,7 +49,8 @@ func (s *stage) startReplica(ctx context.Context, name, url string, args ...stri
 		return nil
 	})
 	if err != nil {
-		return nil, errors.Join(err, r.Stop())
+		said, _ := os.ReadFile(log)
+		return nil, errors.Join(err, r.Stop(), fmt.Errorf("it said: %s", said[max(0, len(said)-saidLength):]))
 	}
 	return r, nil
 }
