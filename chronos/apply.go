@@ -18,10 +18,11 @@ import (
 // SetLabel is the label of the jobs that belong to a set: its name is the value.
 const SetLabel = "holdfast.set"
 
-// Set is what a part of the jobs, and calendars for them, are to be: those of a folder of files, say.
+// Set is what a part of the jobs, and calendars and monitors beside them, are to be: those of a folder of files, say.
 type Set struct {
 	Name      string
 	Calendars []Calendar
+	Monitors  []SetMonitor
 	Jobs      []SetJob
 	// Prune deletes the jobs of the set that aren't among Jobs.
 	Prune bool
@@ -37,7 +38,13 @@ type SetJob struct {
 	Paused *bool // nil: as it is
 }
 
-// Action is what becomes of a job or a calendar.
+// SetMonitor is a monitor of a set.
+type SetMonitor struct {
+	Name string
+	Spec MonitorSpec
+}
+
+// Action is what becomes of a job, a calendar or a monitor.
 type Action string
 
 const (
@@ -62,19 +69,36 @@ type AppliedCalendar struct {
 	Before, After *Calendar
 }
 
+// AppliedMonitor is what became of a monitor, or would.
+type AppliedMonitor struct {
+	Name          string
+	Action        Action
+	Before, After *Monitor
+}
+
 // Applied is what [Store.Apply] did or would do, each list by name.
 type Applied struct {
 	Calendars []AppliedCalendar
+	Monitors  []AppliedMonitor
 	Jobs      []AppliedJob
 	Plan      string // stands for all of it, and for what it was decided on
 }
 
 // Fault is what is wrong with one part of a set.
 type Fault struct {
-	Calendar bool // else a job
-	Index    int  // among those of the set
-	Err      error
+	List  List
+	Index int // in that
+	Err   error
 }
+
+// List is one of a set's.
+type List string
+
+const (
+	Calendars List = "calendars"
+	Monitors  List = "monitors"
+	Jobs      List = "jobs"
+)
 
 // SetError lists the faults of a set; nothing was changed. It matches [ErrInvalid].
 type SetError struct{ Faults []Fault }
@@ -91,7 +115,7 @@ var ErrPlanChanged = errors.New("the plan has changed")
 
 // Apply makes jobs and calendars what a set says, all of it in one transaction or, if anything can't be as it is
 // to be, nothing. What is so already isn't touched, or even locked. A job gets the set's name as a
-// label; one that has another set's is refused. Calendars belong to no set, and are never deleted.
+// label; one that has another set's is refused. Calendars and monitors belong to no set, and are never deleted.
 // A dry run does everything and takes it back. It fails with a [SetError] or [ErrPlanChanged].
 func (s *Store) Apply(ctx context.Context, c Caller, set Set, dryRun bool) (done Applied, replayed bool, err error) {
 	for i := range set.Jobs {
@@ -141,6 +165,11 @@ func (a *application) run(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, i := range byName(a.set.Monitors, func(m *SetMonitor) string { return m.Name }) {
+		if err := a.tryMonitor(ctx, i); err != nil {
+			return err
+		}
+	}
 	if err := a.jobs(ctx); err != nil {
 		return err
 	}
@@ -149,10 +178,7 @@ func (a *application) run(ctx context.Context) error {
 	}
 	if len(a.faults) > 0 {
 		slices.SortStableFunc(a.faults, func(x, y Fault) int {
-			if x.Calendar != y.Calendar {
-				return map[bool]int{true: -1, false: 1}[x.Calendar]
-			}
-			return cmp.Compare(x.Index, y.Index)
+			return cmp.Or(cmp.Compare(x.List, y.List), cmp.Compare(x.Index, y.Index))
 		})
 		return &SetError{a.faults}
 	}
@@ -178,9 +204,9 @@ func byName[T any](list []T, name func(*T) string) []int {
 }
 
 // judge notes what the owner of a set has to know, and passes on what isn't his to mend.
-func (a *application) judge(calendar bool, i int, err error) error {
+func (a *application) judge(list List, i int, err error) error {
 	if errors.As(err, new(*FieldError)) {
-		a.faults = append(a.faults, Fault{calendar, i, err})
+		a.faults = append(a.faults, Fault{list, i, err})
 		return nil
 	}
 	return err
@@ -219,11 +245,60 @@ func (a *application) tryCalendar(ctx context.Context, i int) error {
 		return err
 	}()
 	if err != nil {
-		return a.judge(true, i, err)
+		return a.judge(Calendars, i, err)
 	}
 	a.done.Calendars = append(a.done.Calendars, done)
 	if done.Action != Unchanged {
 		a.facts = append(a.facts, []any{"calendar", done.Name, done.Action, done.Before, cal.Timezone, cal.Dates})
+	}
+	return nil
+}
+
+func (a *application) tryMonitor(ctx context.Context, i int) error {
+	want := a.set.Monitors[i]
+	done := AppliedMonitor{Name: want.Name, Action: Unchanged}
+	err := func() error {
+		rows, err := a.tx.Query(ctx, `SELECT `+monitorColumns+` FROM chronos.monitors m WHERE m.tenant = $1 AND m.name = $2`, a.tenant, want.Name)
+		if err != nil {
+			return err
+		}
+		old, err := pgx.CollectExactlyOneRow(rows, scanMonitor)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			done.Action = Create
+		case err != nil:
+			return err
+		default:
+			done.Before = &old
+			if err := a.store.checkMonitor(want.Name, &want.Spec, old.now); err != nil {
+				return err
+			}
+			if text(old.Spec) != text(want.Spec) {
+				done.Action = Change
+			}
+		}
+		if done.Action == Unchanged {
+			done.After = done.Before
+			return nil
+		}
+		var put PutMonitorResult
+		err = pgx.BeginFunc(ctx, a.tx, func(tx pgx.Tx) (err error) {
+			put, err = a.store.putMonitor(ctx, tx, a.tenant, want.Name, want.Spec)
+			return err
+		})
+		done.After = &put.Monitor
+		return err
+	}()
+	if err != nil {
+		return a.judge(Monitors, i, err)
+	}
+	a.done.Monitors = append(a.done.Monitors, done)
+	if done.Action != Unchanged {
+		var before any
+		if done.Before != nil {
+			before = done.Before.Spec
+		}
+		a.facts = append(a.facts, []any{"monitor", done.Name, done.Action, before, want.Spec})
 	}
 	return nil
 }
@@ -252,7 +327,7 @@ func (a *application) jobs(ctx context.Context) error {
 	}
 	for _, i := range byName(a.set.Jobs, func(j *SetJob) string { return j.Name }) {
 		done, err := a.job(ctx, &a.set.Jobs[i], known[a.set.Jobs[i].Name])
-		if err := a.judge(false, i, err); err != nil {
+		if err := a.judge(Jobs, i, err); err != nil {
 			return err
 		}
 		a.done.Jobs = append(a.done.Jobs, done)

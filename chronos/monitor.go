@@ -191,50 +191,52 @@ func (s *Store) checkMonitor(name string, spec *MonitorSpec, now time.Time) erro
 // PutMonitor creates a monitor or replaces it. The same again changes nothing. What is awaited counts from now if
 // schedule or grace changed; what has gone wrong stays as it is. It fails with a [FieldError].
 func (s *Store) PutMonitor(ctx context.Context, c Caller, name string, spec MonitorSpec) (PutMonitorResult, bool, error) {
-	return command(ctx, s, c, func(tx pgx.Tx) (PutMonitorResult, error) {
-		none := PutMonitorResult{}
-		now, err := dbNow(ctx, tx)
-		if err != nil {
+	return command(ctx, s, c, func(tx pgx.Tx) (PutMonitorResult, error) { return s.putMonitor(ctx, tx, c.Tenant, name, spec) })
+}
+
+func (s *Store) putMonitor(ctx context.Context, tx pgx.Tx, tenant, name string, spec MonitorSpec) (PutMonitorResult, error) {
+	none := PutMonitorResult{}
+	now, err := dbNow(ctx, tx)
+	if err != nil {
+		return none, err
+	}
+	if err := s.checkMonitor(name, &spec, now); err != nil {
+		return none, err
+	}
+	m, err := lockMonitor(ctx, tx, tenant, name)
+	created := errors.Is(err, ErrMonitorNotFound)
+	if err != nil && !created {
+		return none, err
+	}
+	before, after := "", ""
+	if created {
+		m = Monitor{Tenant: tenant, Name: name, stored: MonitorNew, now: now}
+		if err := s.insertMonitor(ctx, tx, &m, spec); err != nil {
 			return none, err
 		}
-		if err := s.checkMonitor(name, &spec, now); err != nil {
-			return none, err
+	} else {
+		before, after = text(m.Spec), text(spec)
+	}
+	if !created && before == after {
+		return PutMonitorResult{m, false}, nil
+	}
+	retimed := created || m.Spec.Schedule != spec.Schedule || m.Spec.Timezone != spec.Timezone || m.Spec.Grace != spec.Grace
+	m.Spec, m.UpdatedAt = spec, time.Time{}
+	if retimed {
+		m.anchor = m.now
+		m.await(m.now)
+		if spec.Schedule.At != "" && m.ExpectedAt == nil {
+			return none, &FieldError{"schedule.at", "is past", ErrScheduleInPast}
 		}
-		m, err := lockMonitor(ctx, tx, c.Tenant, name)
-		created := errors.Is(err, ErrMonitorNotFound)
-		if err != nil && !created {
-			return none, err
+		if m.StartedAt != nil && m.stored == MonitorRunning {
+			at := m.StartedAt.Add(spec.Grace)
+			m.Deadline = &at
 		}
-		before, after := "", ""
-		if created {
-			m = Monitor{Tenant: c.Tenant, Name: name, stored: MonitorNew, now: now}
-			if err := s.insertMonitor(ctx, tx, &m, spec); err != nil {
-				return none, err
-			}
-		} else {
-			before, after = text(m.Spec), text(spec)
-		}
-		if !created && before == after {
-			return PutMonitorResult{m, false}, nil
-		}
-		retimed := created || m.Spec.Schedule != spec.Schedule || m.Spec.Timezone != spec.Timezone || m.Spec.Grace != spec.Grace
-		m.Spec, m.UpdatedAt = spec, time.Time{}
-		if retimed {
-			m.anchor = m.now
-			m.await(m.now)
-			if spec.Schedule.At != "" && m.ExpectedAt == nil {
-				return none, &FieldError{"schedule.at", "is past", ErrScheduleInPast}
-			}
-			if m.StartedAt != nil && m.stored == MonitorRunning {
-				at := m.StartedAt.Add(spec.Grace)
-				m.Deadline = &at
-			}
-		}
-		if len(spec.Alerts) == 0 {
-			m.incident.Told = nil
-		}
-		return PutMonitorResult{m, created}, m.write(ctx, tx)
-	})
+	}
+	if len(spec.Alerts) == 0 {
+		m.incident.Told = nil
+	}
+	return PutMonitorResult{m, created}, m.write(ctx, tx)
 }
 
 func text(s MonitorSpec) string {

@@ -20,10 +20,10 @@ const (
 	applyTimeout = 60 * time.Second
 )
 
-const applyDescription = "Jobs, and calendars that they exclude, become what the body says: all of it, or nothing if anything can't be as it is to be. Members that are left " +
+const applyDescription = "Jobs, calendars that they exclude, and monitors become what the body says: all of it, or nothing if anything can't be as it is to be. Members that are left " +
 	"out have their defaults, and `paused` stays as it is, as in `PUT /v1/jobs/{name}`. The same again changes nothing.\n\n" +
 	"Each job gets the label `" + chronos.SetLabel + "` with the name of the set. `prune` deletes the jobs that have it and aren't among `jobs`; without it they are listed as `left`. A job that " +
-	"has another set's label is refused. Calendars belong to no set and are never deleted.\n\n" +
+	"has another set's label is refused. Calendars and monitors belong to no set and are never deleted.\n\n" +
 	"With `dry_run=true` the same is done and taken back. Its `plan`, given as `expect`, makes sure that the same is done then: otherwise the answer is 409 `plan_changed`."
 
 type applyInput struct {
@@ -33,6 +33,7 @@ type applyInput struct {
 		Prune     bool           `json:"prune,omitempty"`
 		Expect    string         `json:"expect,omitempty" maxLength:"64"`
 		Calendars []calendarBody `json:"calendars,omitempty" maxItems:"1000"`
+		Monitors  []monitorBody  `json:"monitors,omitempty" maxItems:"1000"`
 		Jobs      []jobBody      `json:"jobs,omitempty" maxItems:"10000"`
 	}
 }
@@ -41,6 +42,7 @@ type applied struct {
 	DryRun    bool              `json:"dry_run"`
 	Plan      string            `json:"plan" doc:"Stands for what is to be done, and what that follows from"`
 	Calendars []appliedCalendar `json:"calendars" nullable:"false"`
+	Monitors  []appliedMonitor  `json:"monitors" nullable:"false"`
 	Jobs      []appliedJob      `json:"jobs" nullable:"false"`
 	Summary   map[string]int    `json:"summary" doc:"How many have which action"`
 }
@@ -50,6 +52,13 @@ type appliedJob struct {
 	Action chronos.Action `json:"action" enum:"create,change,unchanged,prune,left"`
 	Before *job           `json:"before,omitempty"`
 	After  *job           `json:"after,omitempty"`
+}
+
+type appliedMonitor struct {
+	Name   string         `json:"name"`
+	Action chronos.Action `json:"action" enum:"create,change,unchanged"`
+	Before *monitor       `json:"before,omitempty"`
+	After  *monitor       `json:"after,omitempty"`
 }
 
 type appliedCalendar struct {
@@ -84,9 +93,9 @@ func (s *server) apply(ctx context.Context, in *applyInput) (applied, error) {
 func setOf(in *applyInput) (chronos.Set, error) {
 	set := chronos.Set{Name: in.Body.Set, Prune: in.Body.Prune, Expect: in.Body.Expect}
 	faults := &chronos.SetError{}
-	fault := func(calendar bool, i int, err error) {
+	fault := func(list chronos.List, i int, err error) {
 		if err != nil {
-			faults.Faults = append(faults.Faults, chronos.Fault{Calendar: calendar, Index: i, Err: err})
+			faults.Faults = append(faults.Faults, chronos.Fault{List: list, Index: i, Err: err})
 		}
 	}
 	seen := map[string]bool{}
@@ -96,8 +105,22 @@ func setOf(in *applyInput) (chronos.Set, error) {
 			err = httpapi.Invalid("body.name", "is there twice")
 		}
 		seen[c.Name] = true
-		fault(true, i, err)
+		fault(chronos.Calendars, i, err)
 		set.Calendars = append(set.Calendars, c)
+	}
+	clear(seen)
+	for i := range in.Body.Monitors {
+		body := &in.Body.Monitors[i]
+		spec, err := body.spec()
+		switch {
+		case body.Name == "":
+			err = httpapi.Invalid("body.name", "is required")
+		case err == nil && seen[body.Name]:
+			err = httpapi.Invalid("body.name", "is there twice")
+		}
+		seen[body.Name] = true
+		fault(chronos.Monitors, i, err)
+		set.Monitors = append(set.Monitors, chronos.SetMonitor{Name: body.Name, Spec: spec})
 	}
 	clear(seen)
 	for i := range in.Body.Jobs {
@@ -105,11 +128,11 @@ func setOf(in *applyInput) (chronos.Set, error) {
 		j := chronos.SetJob{Spec: chronos.DefaultSpec(), Paused: body.Paused.value}
 		switch {
 		case !body.Name.is():
-			fault(false, i, httpapi.Invalid("body.name", "is required"))
+			fault(chronos.Jobs, i, httpapi.Invalid("body.name", "is required"))
 		case !body.Schedule.is():
-			fault(false, i, httpapi.Invalid("body.schedule", "is required"))
+			fault(chronos.Jobs, i, httpapi.Invalid("body.schedule", "is required"))
 		case !body.Target.is():
-			fault(false, i, httpapi.Invalid("body.target", "is required"))
+			fault(chronos.Jobs, i, httpapi.Invalid("body.target", "is required"))
 		default:
 			j.Name = *body.Name.value
 			err := body.apply(&j.Spec)
@@ -117,7 +140,7 @@ func setOf(in *applyInput) (chronos.Set, error) {
 				err = httpapi.Invalid("body.name", "is there twice")
 			}
 			seen[j.Name] = true
-			fault(false, i, err)
+			fault(chronos.Jobs, i, err)
 		}
 		set.Jobs = append(set.Jobs, j)
 	}
@@ -131,10 +154,7 @@ func setOf(in *applyInput) (chronos.Set, error) {
 func setProblem(refused *chronos.SetError) *httpapi.Problem {
 	var found []httpapi.FieldError
 	for _, f := range refused.Faults {
-		at := fmt.Sprintf("body.jobs[%d]", f.Index)
-		if f.Calendar {
-			at = fmt.Sprintf("body.calendars[%d]", f.Index)
-		}
+		at := fmt.Sprintf("body.%s[%d]", f.List, f.Index)
 		var (
 			bad  *chronos.FieldError
 			told *httpapi.Problem
@@ -162,11 +182,15 @@ const maxTold = 200
 func appliedOf(d chronos.Applied, dryRun bool) applied {
 	out := applied{
 		DryRun: dryRun, Plan: d.Plan, Summary: map[string]int{},
-		Calendars: make([]appliedCalendar, len(d.Calendars)), Jobs: make([]appliedJob, len(d.Jobs)),
+		Calendars: make([]appliedCalendar, len(d.Calendars)), Monitors: make([]appliedMonitor, len(d.Monitors)), Jobs: make([]appliedJob, len(d.Jobs)),
 	}
 	for i, c := range d.Calendars {
 		out.Calendars[i] = appliedCalendar{c.Name, c.Action, shown(c.Before, calendarOf), shown(c.After, calendarOf)}
 		out.Summary[string(c.Action)]++
+	}
+	for i, m := range d.Monitors {
+		out.Monitors[i] = appliedMonitor{m.Name, m.Action, shown(m.Before, monitorOf), shown(m.After, monitorOf)}
+		out.Summary[string(m.Action)]++
 	}
 	for i, j := range d.Jobs {
 		out.Jobs[i] = appliedJob{j.Name, j.Action, shown(j.Before, jobOf), shown(j.After, jobOf)}

@@ -11,12 +11,13 @@ import (
 )
 
 const applySet = `{"set": "team", %s "calendars": [{"name": "feasts", "timezone": "Europe/Berlin", "dates": ["2026-12-25", {"from": "2026-12-30", "to": "2026-12-31"}]}],
+ "monitors": [{"name": "backup", "schedule": "@daily", "grace": "1h", "alerts": [{"on": ["missed"], "url": "https://example.com/alert"}]}],
  "jobs": [{"name": "a", "schedule": "@daily", "exclude": ["feasts"], "target": {"pull": {"queue": "q"}}},
           {"name": "b", "schedule": %q, "labels": {"x": "y"}, "target": {"webhook": {"url": "https://example.com/", "body": {"z": 1, "a": 2}}}}]}`
 
 func actions(answer object) map[string]any {
 	found := map[string]any{}
-	for _, list := range []string{"calendars", "jobs"} {
+	for _, list := range []string{"calendars", "monitors", "jobs"} {
 		for _, item := range answer[list].([]any) {
 			found[item.(object)["name"].(string)] = item.(object)["action"]
 		}
@@ -32,12 +33,13 @@ func TestApplyMakesJobsWhatASetSays(t *testing.T) {
 	first, again := fmt.Sprintf(applySet, "", "@hourly"), fmt.Sprintf(applySet, "", "@monthly")
 
 	tried, _ := s.call(0, 200, "POST", "/v1/apply?dry_run=true", first)
-	want := map[string]any{"feasts": "create", "a": "create", "b": "change"}
+	want := map[string]any{"feasts": "create", "backup": "create", "a": "create", "b": "change"}
 	if diff := cmp.Diff(want, actions(tried)); diff != "" {
 		t.Errorf("the plan (-want +got):\n%s", diff)
 	}
 	s.refused(404, "job_not_found", "", "GET", "/v1/jobs/a", "")
 	s.refused(404, "calendar_not_found", "", "GET", "/v1/calendars/feasts", "")
+	s.refused(404, "monitor_not_found", "", "GET", "/v1/monitors/backup", "")
 	done, _ := s.call(1, 200, "POST", "/v1/apply", strings.Replace(first, `"jobs"`, `"expect": "`+tried["plan"].(string)+`", "jobs"`, 1), "Idempotency-Key", "k")
 	if diff := cmp.Diff(actions(tried), actions(done)); diff != "" || done["plan"] != tried["plan"] {
 		t.Errorf("planned %v, did %v", tried, done)
@@ -49,7 +51,7 @@ func TestApplyMakesJobsWhatASetSays(t *testing.T) {
 	s.refused(409, "plan_changed", "", "POST", "/v1/apply", strings.Replace(first, `"jobs"`, `"expect": "`+tried["plan"].(string)+`", "jobs"`, 1))
 
 	same, _ := s.call(0, 200, "POST", "/v1/apply", first)
-	if diff := cmp.Diff(object{"unchanged": 3.0}, same["summary"]); diff != "" {
+	if diff := cmp.Diff(object{"unchanged": 4.0}, same["summary"]); diff != "" {
 		t.Errorf("the same again:\n%s", diff)
 	}
 	now, _ := s.call(0, 200, "GET", "/v1/jobs/b", "")
@@ -58,7 +60,7 @@ func TestApplyMakesJobsWhatASetSays(t *testing.T) {
 	}
 
 	changed, _ := s.call(0, 200, "POST", "/v1/apply", again)
-	if diff := cmp.Diff(object{"unchanged": 2.0, "change": 1.0}, changed["summary"]); diff != "" {
+	if diff := cmp.Diff(object{"unchanged": 3.0, "change": 1.0}, changed["summary"]); diff != "" {
 		t.Errorf("another schedule:\n%s", diff)
 	}
 	alone := `{"set": "team", "jobs": [{"name": "a", "schedule": "@daily", "exclude": ["feasts"], "target": {"pull": {"queue": "q"}}}]%s}`
@@ -73,6 +75,11 @@ func TestApplyMakesJobsWhatASetSays(t *testing.T) {
 	s.refused(404, "job_not_found", "", "GET", "/v1/jobs/b", "")
 	s.call(0, 200, "GET", "/v1/jobs/mine", "")
 	s.call(0, 200, "GET", "/v1/calendars/feasts", "")
+	s.call(0, 200, "GET", "/v1/monitors/backup", "")
+	graced, _ := s.call(0, 200, "POST", "/v1/apply", `{"set": "team", "monitors": [{"name": "backup", "schedule": "@daily", "grace": "2h"}]}`)
+	if diff := cmp.Diff(map[string]any{"backup": "change", "a": "left"}, actions(graced)); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestApplyRefusesAllForOne(t *testing.T) {
@@ -94,6 +101,8 @@ func TestApplyRefusesAllForOne(t *testing.T) {
 		{set(`{"name": "x", "schedule": "@daily"}`), "body.jobs[1].target"},
 		{`{"set": "team", "calendars": [{"name": "c", "dates": ["2026-02-30"]}]}`, "body.calendars[0].dates[0]"},
 		{`{"set": "team", "calendars": [{"dates": []}]}`, "body.calendars[0].name"},
+		{`{"set": "team", "monitors": [{"name": "m", "schedule": "@daily", "grace": "0s"}]}`, "body.monitors[0].grace"},
+		{`{"set": "team", "monitors": [{"schedule": "@daily", "grace": "1m"}]}`, "body.monitors[0].name"},
 		{`{"set": "a b"}`, "body.set"},
 	} {
 		s.refused(422, "validation_failed", c.location, "POST", "/v1/apply", c.body)

@@ -64,13 +64,29 @@ type MonitorPath struct {
 
 type putMonitorInput struct {
 	MonitorPath
-	Body struct {
-		Name     string               `json:"name,omitempty" doc:"May be left out"`
-		Schedule timing               `json:"schedule"`
-		Timezone string               `json:"timezone,omitempty" minLength:"1" doc:"A name of the zone database; UTC if left out"`
-		Grace    httpapi.Duration     `json:"grace" doc:"How long after an instant a check-in is still in time, and how long a run may take that said that it started; 1s to 8784h"`
-		Alerts   setting[[]alertRule] `json:"alerts,omitempty" maxItems:"10" doc:"Whom to tell when it goes wrong, or right again; without after"`
+	Body monitorBody
+}
+
+// monitorBody is a monitor as clients write it.
+type monitorBody struct {
+	Name     string               `json:"name,omitempty" doc:"May be left out where the path has it"`
+	Schedule timing               `json:"schedule"`
+	Timezone string               `json:"timezone,omitempty" minLength:"1" doc:"A name of the zone database; UTC if left out"`
+	Grace    httpapi.Duration     `json:"grace" doc:"How long after an instant a check-in is still in time, and how long a run may take that said that it started; 1s to 8784h"`
+	Alerts   setting[[]alertRule] `json:"alerts,omitempty" maxItems:"10" doc:"Whom to tell when it goes wrong, or right again; without after"`
+}
+
+func (b *monitorBody) spec() (chronos.MonitorSpec, error) {
+	spec := chronos.MonitorSpec{Timezone: b.Timezone, Grace: time.Duration(b.Grace)}
+	if spec.Timezone == "" {
+		spec.Timezone = chronos.DefaultTimezone
 	}
+	var err error
+	if spec.Schedule, err = b.Schedule.parse(); err != nil {
+		return spec, err
+	}
+	spec.Alerts, err = rulesOf(b.Alerts.value)
+	return spec, err
 }
 
 type failedInput struct {
@@ -149,15 +165,8 @@ func (s *server) putMonitor(ctx context.Context, in *putMonitorInput) (monitor, 
 	if in.Body.Name != "" && in.Body.Name != in.Name {
 		return monitor{}, httpapi.Invalid("body.name", "differs from the name in the path")
 	}
-	spec := chronos.MonitorSpec{Timezone: in.Body.Timezone, Grace: time.Duration(in.Body.Grace)}
-	if spec.Timezone == "" {
-		spec.Timezone = chronos.DefaultTimezone
-	}
-	var err error
-	if spec.Schedule, err = in.Body.Schedule.parse(); err != nil {
-		return monitor{}, err
-	}
-	if spec.Alerts, err = rulesOf(in.Body.Alerts.value); err != nil {
+	spec, err := in.Body.spec()
+	if err != nil {
 		return monitor{}, err
 	}
 	put, replayed, err := s.store.PutMonitor(ctx, callerOf(ctx), in.Name, spec)

@@ -1,9 +1,9 @@
-// Package jobfile reads and writes files of jobs, calendars and such, in YAML or JSON.
+// Package jobfile reads and writes files of jobs, calendars and monitors, in YAML or JSON.
 //
 // A file has any number of documents. Each is one object, in the words of Chronos's API: a job as PUT
-// /v1/jobs/{name} takes it, with its name, or a calendar as PUT /v1/calendars/{name} does. The member
-// kind says which it is; left out, what has dates is a calendar and all else a job. A document may be a list of such
-// objects too.
+// /v1/jobs/{name} takes it, with its name, or a calendar or monitor as PUT /v1/calendars/{name} and PUT /v1/monitors/{name} do. The
+// member kind says which it is; left out, what has dates is a calendar, what has a grace a monitor, and all else a job. A
+// document may be a list of such objects too.
 //
 //	name: nightly-report
 //	schedule: 30 2 * * *

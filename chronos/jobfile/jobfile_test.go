@@ -28,8 +28,9 @@ again: *retry
 - kind: calendar
   name: c
   dates: [2026-12-25, {from: 2026-12-30, to: 2026-12-31}]
+- {name: m, schedule: "@daily", grace: 1h}
 `))
-	if len(faults) > 0 || len(docs) != 3 {
+	if len(faults) > 0 || len(docs) != 4 || docs[3].Kind != jobfile.Monitor {
 		t.Fatalf("%v, %d documents", faults, len(docs))
 	}
 	for i, want := range []string{
@@ -87,7 +88,7 @@ func TestWhatIsNotMeantIsRefused(t *testing.T) {
 		"name: a\n  b: c":                    "f.yaml:2: mapping values are not allowed",
 		"just a text":                        "f.yaml:1: isn't an object",
 		"- name: a\n- 5":                     "f.yaml:2: isn't an object",
-		"kind: cron\nname: a":                `f.yaml:1: kind: "cron" isn't job or calendar`,
+		"kind: cron\nname: a":                `f.yaml:1: kind: "cron" isn't job, calendar or monitor`,
 		"name: a\nbody: !!binary aGk=":       "f.yaml:2: body: has the tag !!binary",
 		"name: a\nbody: !x y":                "f.yaml:2: body: has the tag !x",
 		"name: a\nn: .inf":                   `f.yaml:2: n: ".inf" isn't a number that JSON knows`,

@@ -23,6 +23,7 @@ type Kind string
 const (
 	Job      Kind = "job"
 	Calendar Kind = "calendar"
+	Monitor  Kind = "monitor"
 )
 
 // Document is one object of a file.
@@ -240,14 +241,16 @@ func document(n *yaml.Node) (*Document, *Error) {
 		key, value := n.Content[i], n.Content[i+1]
 		switch key.Value {
 		case "kind":
-			if d.Kind = Kind(value.Value); d.Kind != Job && d.Kind != Calendar {
-				return nil, &Error{Line: value.Line, Field: "kind", Reason: fmt.Sprintf("%q isn't job or calendar", value.Value)}
+			if d.Kind = Kind(value.Value); !slices.Contains([]Kind{Job, Calendar, Monitor}, d.Kind) {
+				return nil, &Error{Line: value.Line, Field: "kind", Reason: fmt.Sprintf("%q isn't job, calendar or monitor", value.Value)}
 			}
 			rest := *n
 			rest.Content = slices.Concat(n.Content[:i], n.Content[i+2:])
 			return d, d.fill(&rest)
 		case "dates":
 			d.Kind = Calendar
+		case "grace":
+			d.Kind = Monitor
 		}
 	}
 	return d, d.fill(n)

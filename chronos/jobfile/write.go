@@ -11,7 +11,7 @@ import (
 
 // order is how the members of a job or calendar are written; others follow as they come.
 var order = []string{
-	"kind", "name", "schedule", "timezone", "target", "dates", "retry", "overlap", "max_concurrent", "catch_up", "jitter",
+	"kind", "name", "schedule", "timezone", "grace", "target", "dates", "retry", "overlap", "max_concurrent", "catch_up", "jitter",
 	"start_at", "end_at", "max_runs", "exclude", "priority", "dst_gap", "dst_overlap", "day_match", "labels", "alerts", "paused",
 }
 
@@ -26,7 +26,10 @@ var defaults = map[string]string{
 }
 
 // told is what the API adds to what was put.
-var told = []string{"pause_reason", "paused_at", "paused_until", "skips", "next_at", "revision", "created_at", "updated_at"}
+var told = []string{
+	"pause_reason", "paused_at", "paused_until", "skips", "next_at", "revision", "created_at", "updated_at",
+	"state", "expected_at", "deadline", "started_at", "last_check_in_at", "last_duration", "failures", "failing_since",
+}
 
 // member is one of an object, which keeps its order.
 type member struct {
@@ -54,7 +57,7 @@ func members(object json.RawMessage) ([]member, error) {
 	return found, nil
 }
 
-// Trim reduces a job or calendar, as the API shows it, to what has to be written to have it again: without what
+// Trim reduces a job, calendar or monitor, as the API shows it, to what has to be written to have it again: without what
 // the API adds, the labels in without, and what has its default.
 func Trim(shown json.RawMessage, without ...string) (json.RawMessage, error) {
 	all, err := members(shown)

@@ -35,7 +35,7 @@ const exitDrift exitError = 3
 
 // Help says how a file looks.
 func (chronosApply) Help() string {
-	return `A file has one or many documents, each a job or a calendar in the words of the API, with its name. All of them are applied at once, or none if
+	return `A file has one or many documents, each a job, a calendar or a monitor in the words of the API, with its name. All of them are applied at once, or none if
 anything is wrong with any. What is left out has its default, and a job that is so already isn't touched: applied again, the same files change nothing.
 "holdfast chronos export" writes such files. Exit codes: 0 done, or nothing to do; 1 refused or failed; 2 called wrongly; 3 with --dry-run, if there is something to do.`
 }
@@ -44,6 +44,7 @@ anything is wrong with any. What is left out has its default, and a job that is 
 type applyAnswer struct {
 	Plan      string         `json:"plan"`
 	Calendars []applyItem    `json:"calendars"`
+	Monitors  []applyItem    `json:"monitors"`
 	Jobs      []applyItem    `json:"jobs"`
 	Summary   map[string]int `json:"summary"`
 }
@@ -170,20 +171,20 @@ func (c chronosApply) apply(ctx context.Context, out output, report *applyReport
 // send has the API carry out the set, or try to.
 func (c chronosApply) send(ctx context.Context, docs []*jobfile.Document, expect string, dryRun bool) (applyAnswer, error) {
 	var (
-		answer          applyAnswer
-		jobs, calendars = []json.RawMessage{}, []json.RawMessage{}
+		answer applyAnswer
+		lists  = map[jobfile.Kind][]json.RawMessage{jobfile.Job: {}, jobfile.Calendar: {}, jobfile.Monitor: {}}
 	)
 	for _, d := range docs {
-		if d.Kind == jobfile.Calendar {
-			calendars = append(calendars, d.JSON)
-		} else {
-			jobs = append(jobs, d.JSON)
-		}
+		lists[d.Kind] = append(lists[d.Kind], d.JSON)
 	}
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(map[string]any{"set": c.Set, "prune": c.Prune, "expect": expect, "calendars": calendars, "jobs": jobs}); err != nil {
+	request := map[string]any{"set": c.Set, "prune": c.Prune, "expect": expect}
+	for kind, list := range lists {
+		request[string(kind)+"s"] = list
+	}
+	if err := enc.Encode(request); err != nil {
 		return answer, err
 	}
 	err := c.call(ctx, http.MethodPost, "/v1/apply?dry_run="+strconv.FormatBool(dryRun), body.Bytes(), &answer)
@@ -193,7 +194,7 @@ func (c chronosApply) send(ctx context.Context, docs []*jobfile.Document, expect
 	return answer, err
 }
 
-var setPart = regexp.MustCompile(`^body\.(jobs|calendars)\[(\d+)\](?:\.(.*))?$`)
+var setPart = regexp.MustCompile(`^body\.(job|calendar|monitor)s\[(\d+)\](?:\.(.*))?$`)
 
 // placed says where in the files it is what the API refuses.
 func placed(refused *problem, docs []*jobfile.Document) error {
@@ -206,10 +207,7 @@ func placed(refused *problem, docs []*jobfile.Document) error {
 			}
 			return refused
 		}
-		kind, n := jobfile.Job, 0
-		if m[1] == "calendars" {
-			kind = jobfile.Calendar
-		}
+		kind, n := jobfile.Kind(m[1]), 0
 		index, _ := strconv.Atoi(m[2])
 		for _, d := range docs {
 			if d.Kind != kind {
@@ -250,6 +248,7 @@ func (c chronosApply) items(plan applyAnswer, docs []*jobfile.Document) []applyI
 		}
 	}
 	add(jobfile.Calendar, plan.Calendars)
+	add(jobfile.Monitor, plan.Monitors)
 	add(jobfile.Job, plan.Jobs)
 	return items
 }

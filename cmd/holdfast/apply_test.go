@@ -153,12 +153,14 @@ func TestExportWritesWhatApplyReads(t *testing.T) {
 	t.Parallel()
 	d, other := newDesk(t), newDesk(t)
 	d.call("PUT", "/v1/calendars/feasts", `{"dates": ["2026-12-25", {"from": "2026-12-30", "to": "2026-12-31"}]}`, nil)
+	d.call("PUT", "/v1/monitors/backup", `{"schedule": {"every": "1h"}, "grace": "5m", "alerts": [{"on": ["missed", "recovered"], "url": "https://example.com/alert"}]}`, nil)
+	d.call("POST", "/v1/monitors/backup/ping", "", nil)
 	for _, body := range []string{
 		`{"name": "plain", "schedule": "*/5 * * * *", "target": {"webhook": {"url": "https://example.com/"}}}`,
 		`{"name": "full", "schedule": {"every": "90s"}, "timezone": "Europe/Berlin", "target": {"webhook": {"url": "https://example.com/?a=1&b=<2>", "method": "PUT", "headers": {"X-A": "yes"},
 			"body": {"z": 1.50, "a": ["null", null, "2026-12-25", 1e3], "e": {}}, "timeout": "1m30s"}}, "retry": {"max_attempts": 1, "backoff": "1s", "max_backoff": "2s"}, "overlap": "queue",
 			"catch_up": {"policy": "all", "window": "2h", "max": 3}, "jitter": "5s", "start_at": "2026-01-01T00:00:00Z", "end_at": "2099-01-01T00:00:00Z", "max_runs": 7, "exclude": ["feasts"],
-			"priority": 3, "max_concurrent": 2, "dst_gap": "skip", "dst_overlap": "twice", "day_match": "all", "labels": {"team": "on", "n": "1"}, "paused": true}`,
+			"priority": 3, "max_concurrent": 2, "dst_gap": "skip", "dst_overlap": "twice", "day_match": "all", "labels": {"team": "on", "n": "1"}, "alerts": [{"on": ["failed"], "url": "https://example.com/alert", "after": "2m"}], "paused": true}`,
 		`{"name": "..", "schedule": {"at": "2099-12-24T18:00:00"}, "target": {"pull": {"queue": "q", "payload": "text: *"}}}`,
 		`{"name": "__", "schedule": "@daily", "target": {"pull": {"queue": "default"}}, "catch_up": {"max": 11}}`,
 	} {
@@ -166,7 +168,7 @@ func TestExportWritesWhatApplyReads(t *testing.T) {
 	}
 	for _, format := range []string{"--json=false", "--json"} {
 		dir := filepath.Join(t.TempDir(), "jobs")
-		if code, _, stderr := holdfast(t, "chronos", "export", dir, "--url="+d.urls, format); code != 0 || !strings.Contains(stderr, "5 files") {
+		if code, _, stderr := holdfast(t, "chronos", "export", dir, "--url="+d.urls, format); code != 0 || !strings.Contains(stderr, "6 files") {
 			t.Fatalf("exit code %d: %s", code, stderr)
 		}
 		if code, stdout, stderr := holdfast(t, "chronos", "apply", dir, "--dry-run", "--url="+d.urls); code != 3 || strings.Count(stdout, "labels.holdfast.set: nothing") != 4 || strings.Count(stdout, " → ") != 4 {
@@ -177,7 +179,10 @@ func TestExportWritesWhatApplyReads(t *testing.T) {
 		}
 	}
 	_, one, _ := holdfast(t, "chronos", "export", "--url="+d.urls)
-	_, two, _ := holdfast(t, "chronos", "export", "--url="+other.urls, "--set=default")
+	_, two, _ := holdfast(t, "chronos", "export", "--url="+other.urls)
+	if _, set, _ := holdfast(t, "chronos", "export", "--url="+other.urls, "--set=default"); set != strings.Replace(two, two[strings.Index(two, "name: backup"):strings.Index(two, "name: ..")], "", 1) {
+		t.Errorf("exported of the set\n%s", set)
+	}
 	if one != two || !strings.HasPrefix(one, "name: feasts\ndates:\n") {
 		t.Errorf("exported\n%s\nthen\n%s", one, two)
 	}

@@ -15,7 +15,7 @@ type chronosCmd struct {
 	Serve  chronosServe  `cmd:"" help:"Run one replica." set:"listen=127.0.0.1:8090"`
 	Work   chronosWork   `cmd:"" help:"Run a command for each run of a queue."`
 	Apply  chronosApply  `cmd:"" help:"Make the jobs what a folder of files says."`
-	Export chronosExport `cmd:"" help:"Write jobs and calendars as files for apply."`
+	Export chronosExport `cmd:"" help:"Write jobs, calendars and monitors as files for apply."`
 }
 
 type chronosServe struct {

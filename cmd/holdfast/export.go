@@ -9,18 +9,19 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"holdfast/chronos"
 	"holdfast/chronos/jobfile"
 )
 
-// chronosExport writes jobs and calendars as files that `chronos apply` reads.
+// chronosExport writes jobs, calendars and monitors as files that `chronos apply` reads.
 type chronosExport struct {
 	replicasOf
 	Dir   string `arg:"" optional:"" type:"path" help:"Folder to write a file for each into, which must not be there yet or be empty. Left out: all of them to standard output."`
-	Label string `help:"Only jobs with this label, as key:value." placeholder:"KEY:VALUE"`
-	Set   string `help:"Only jobs of this set." placeholder:"NAME"`
+	Label string `help:"Only jobs with this label, as key:value, and their calendars." placeholder:"KEY:VALUE"`
+	Set   string `help:"Only jobs of this set, and their calendars." placeholder:"NAME"`
 	JSON  bool   `name:"json" help:"JSON instead of YAML."`
 }
 
@@ -50,8 +51,13 @@ func (c chronosExport) Run(ctx context.Context, out output) error {
 		if calendars, err = used(calendars, jobs); err != nil {
 			return err
 		}
+		return c.write(out, append(calendars, jobs...))
 	}
-	return c.write(out, append(calendars, jobs...))
+	monitors, err := c.list(ctx, "/v1/monitors", url.Values{})
+	if err != nil {
+		return err
+	}
+	return c.write(out, slices.Concat(calendars, monitors, jobs))
 }
 
 // exported is a job or a calendar as it is written.
