@@ -433,3 +433,86 @@ func TestOldAlertsAreDropped(t *testing.T) {
 		t.Errorf("left: %s", left)
 	}
 }
+
+// Replicas that look at once never take the same alert.
+func TestRivalsTakeAnAlertOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const n = 300
+	w.Exec(t, `INSERT INTO chronos.alerts (tenant, job_id, source, kind, cause, url, payload)
+		SELECT 'default', 1, 'job', 'failed', n::text, 'http://h' || n || '/', '{}' FROM generate_series(1, $1) n`, n)
+	var (
+		mu     sync.Mutex
+		times  = map[uuid.UUID]int{}
+		racers sync.WaitGroup
+	)
+	for range 8 {
+		racers.Go(func() {
+			for {
+				claimed, err := newHerald(w.store, nil, quiet).claim(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				if len(claimed) == 0 {
+					return
+				}
+				mu.Lock()
+				for _, c := range claimed {
+					times[c.id]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	racers.Wait()
+	for id, k := range times {
+		if k != 1 {
+			t.Errorf("%s was taken %d times", id, k)
+		}
+	}
+	if claimed, err := newHerald(w.store, nil, quiet).claim(t.Context()); err != nil || len(times)+len(claimed) < n && len(claimed) < alertsInFlight {
+		t.Errorf("%d of %d were taken, %v", len(times), n, err)
+	}
+}
+
+// An address that isn't allowed is refused when it is dialled, and that ends the alert; so does a receiver that wants no more.
+func TestAnAlertThatCannotArriveFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newReceiver(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusGone) })
+	elsewhere := newReceiver(t, nil)
+	moved := newReceiver(t, func(rw http.ResponseWriter, req *http.Request) {
+		http.Redirect(rw, req, elsewhere.URL, http.StatusTemporaryRedirect)
+	})
+	w.watched("job", alert.Rule{On: everything, URL: r.URL}, alert.Rule{On: everything, URL: "http://127.0.0.1:9/"}, alert.Rule{On: everything, URL: moved.URL})
+	w.end("job", "no")
+	w.Exec(t, `UPDATE chronos.alerts SET url = 'http://[::1]:9/' WHERE url = 'http://127.0.0.1:9/'`) // only 127.0.0.0/8 is allowed
+	w.start(Config{})
+	w.await(`SELECT count(*) = 2 FROM chronos.alerts WHERE status = 'failed'`)
+	w.await(`SELECT attempts = 1 AND status = 'pending' AND token IS NULL FROM chronos.alerts WHERE url = $1`, moved.URL)
+	var errs string
+	w.Scan(t, `SELECT string_agg(split_part(error, ':', 1), ' ' ORDER BY error) FROM chronos.alerts`, nil, &errs)
+	if errs != "gone redirect target_forbidden" || len(elsewhere.all()) != 0 {
+		t.Errorf("ended with %s; %d came where it was redirected to", errs, len(elsewhere.all()))
+	}
+}
+
+// A drain gives an alert that is under way its time, and what it stops is due again at once and doesn't count.
+func TestADrainStopsAlerts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release := make(chan struct{})
+	r := newReceiver(t, func(_ http.ResponseWriter, req *http.Request) {
+		select {
+		case <-release:
+		case <-req.Context().Done():
+		}
+	})
+	defer close(release)
+	w.watched("job", alert.Rule{On: everything, URL: r.URL})
+	w.end("job", "no")
+	_, stop := w.start(Config{Drain: time.Millisecond})
+	r.wait(1)
+	stop()
+	w.await(`SELECT status = 'pending' AND attempts = 0 AND token IS NULL AND due_at <= clock_timestamp() FROM chronos.alerts`)
+}

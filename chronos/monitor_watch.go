@@ -111,7 +111,7 @@ func (m *Monitor) judge(ctx context.Context, tx pgx.Tx, outages []outage) error 
 			return m.unknown(ctx, tx, o)
 		}
 	}
-	news := alert.News{Source: m.source(), At: m.now, Data: map[string]any{}}
+	news := alert.News{Source: m.source(), At: m.now, Data: map[string]any{"deadline": m.Deadline.UTC()}}
 	e := MonitorEvent{}
 	if m.stored == MonitorRunning {
 		news.Kind, news.Cause, news.Rules = alert.Late, strconv.FormatInt(m.StartedAt.UnixMicro(), 10), m.incident.Overrun(m.Spec.Alerts)
@@ -131,7 +131,6 @@ func (m *Monitor) judge(ctx context.Context, tx pgx.Tx, outages []outage) error 
 		m.await(m.now)
 		m.Deadline = nil // until it checks in again its silence is known
 	}
-	news.Data["deadline"] = m.now.UTC()
 	if m.LastAt != nil {
 		news.Data["last_check_in_at"] = m.LastAt.UTC()
 	}

@@ -25,6 +25,9 @@ type monitorRow struct {
 }
 
 func rowOfMonitor(m chronos.Monitor) monitorRow {
+	if every := m.Spec.Schedule.Every; every > 0 {
+		return monitorRow{m, "Every " + spell(every) + ", counted from the last check-in"}
+	}
 	words, err := m.Describe()
 	if err != nil {
 		words = err.Error()
