@@ -1,6 +1,7 @@
 package chronos
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -255,6 +256,36 @@ func TestARunThatNobodyTakesIsLateOnce(t *testing.T) {
 	w.finish(w.leaseOne(second.ID), "") // begun and ended before anybody looked
 	w.lookForLate()
 	w.wantNews("late late")
+}
+
+// Whoever looks for late runs has them locked, so that their leases can't be renewed: it waits for no job.
+func TestLookingForLateRunsWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.watched("job", alert.Rule{On: everything, URL: "http://127.0.0.1:9/"})
+	if _, _, err := w.store.TriggerJob(t.Context(), me, "job", nil); err != nil {
+		t.Fatal(err)
+	}
+	w.Exec(t, `UPDATE chronos.job_runs SET effective_at = effective_at - interval '61 s', late_at = late_at - interval '61 s'`)
+	tx, err := w.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `SELECT 1 FROM chronos.jobs FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := w.service(Config{}).watchLate(ctx); err != nil {
+		t.Errorf("it waited: %v", err)
+	}
+	w.wantNews("")
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.lookForLate()
+	w.wantNews("late")
 }
 
 func TestAPausedJobsRunsAreNotLate(t *testing.T) {

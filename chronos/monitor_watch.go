@@ -17,7 +17,7 @@ const (
 	// watchEvery is how often a replica says that check-ins can be received, and looks for those that didn't come.
 	watchEvery = time.Second
 	// watchFresh is how old the last such word may be to be good enough, whoever gave it.
-	watchFresh = 500 * time.Millisecond
+	watchFresh = 800 * time.Millisecond
 	// blind is after how long without one nobody could receive check-ins.
 	blind = 10 * time.Second
 	// overdueBatch bounds the monitors that are judged by one transaction.

@@ -26,9 +26,11 @@ SELECT id, tenant, name, spec->'alerts', coalesce(incident, '{}'), clock_timesta
        faulty_at IS NOT NULL OR coalesce(paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > clock_timestamp()), false)
   FROM chronos.jobs WHERE id = ANY($1) AND watched AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE`
 
-func lockWatched(ctx context.Context, tx pgx.Tx, ids []int64) (jobs map[int64]*job, now time.Time, err error) {
+// lockWatched gives those of the jobs that have alerts, locked; with lockWatchedSQL and " SKIP LOCKED", those that nobody
+// else has at hand.
+func lockWatched(ctx context.Context, tx pgx.Tx, sql string, ids []int64) (jobs map[int64]*job, now time.Time, err error) {
 	jobs = map[int64]*job{}
-	rows, err := tx.Query(ctx, lockWatchedSQL, ids)
+	rows, err := tx.Query(ctx, sql, ids)
 	if err != nil {
 		return nil, now, err
 	}
@@ -113,7 +115,7 @@ func RunsEnded(ctx context.Context, tx pgx.Tx, runs []Ended) error {
 	for i, r := range runs {
 		ids[i], of[i], look[r.Run] = r.Run, r.JobID, r.Look
 	}
-	jobs, _, err := lockWatched(ctx, tx, of)
+	jobs, _, err := lockWatched(ctx, tx, lockWatchedSQL, of)
 	if err != nil || len(jobs) == 0 {
 		return err
 	}
@@ -209,7 +211,7 @@ func InstantsMissed(ctx context.Context, tx pgx.Tx, records []MissedInstants) er
 	for i, r := range records {
 		ids[i] = r.JobID
 	}
-	jobs, now, err := lockWatched(ctx, tx, ids)
+	jobs, now, err := lockWatched(ctx, tx, lockWatchedSQL, ids)
 	if err != nil {
 		return err
 	}

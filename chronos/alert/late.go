@@ -2,6 +2,7 @@ package alert
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,8 +24,8 @@ const lookAgainSQL = `
 UPDATE chronos.job_runs r SET late_at = t.late_at FROM unnest($1::uuid[], $2::timestamptz[]) AS t(id, late_at)
  WHERE r.id = ANY($1) AND r.id = t.id`
 
-// FindLate tells of up to limit runs that haven't begun in time, or did so too late, and says how many it has looked at.
-// Any number of replicas may call it at once.
+// FindLate tells of up to limit runs that haven't begun in time, or did so too late, and says how many it has looked at; those of
+// jobs that somebody else has at hand come again. Any number of replicas may call it at once.
 func FindLate(ctx context.Context, tx pgx.Tx, limit int) (looked int, err error) {
 	rows, err := tx.Query(ctx, dueToLookSQL, limit)
 	if err != nil {
@@ -40,20 +41,31 @@ func FindLate(ctx context.Context, tx pgx.Tx, limit int) (looked int, err error)
 	if err != nil || len(runs) == 0 {
 		return 0, err
 	}
-	ids, of := make([][16]byte, len(runs)), make([]int64, len(runs))
+	of := make([]int64, len(runs))
 	for i, r := range runs {
-		ids[i], of[i] = r.ID, r.JobID
+		of[i] = r.JobID
 	}
-	jobs, now, err := lockWatched(ctx, tx, of)
+	// The runs must not stay locked while this waits for a job: their leases couldn't be renewed.
+	jobs, now, err := lockWatched(ctx, tx, lockWatchedSQL+" SKIP LOCKED", of)
 	if err != nil {
 		return 0, err
 	}
-	again := make([]*time.Time, len(runs))
+	rows, err = tx.Query(ctx, `SELECT id FROM chronos.jobs WHERE id = ANY($1) AND watched AND deleted_at IS NULL`, of)
+	if err != nil {
+		return 0, err
+	}
+	watched, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return 0, err
+	}
+	runs = slices.DeleteFunc(runs, func(r run) bool { return jobs[r.JobID] == nil && slices.Contains(watched, r.JobID) })
+	ids, again := make([][16]byte, len(runs)), make([]*time.Time, len(runs))
 	var news []News
 	for i, r := range runs {
+		ids[i] = r.ID
 		j := jobs[r.JobID]
 		switch {
-		case j == nil:
+		case j == nil: // nobody is to be told any more
 		case j.paused && r.Started == nil:
 			at := now.Add(pausedStep)
 			again[i] = &at

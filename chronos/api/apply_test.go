@@ -13,7 +13,8 @@ import (
 const applySet = `{"set": "team", %s "calendars": [{"name": "feasts", "timezone": "Europe/Berlin", "dates": ["2026-12-25", {"from": "2026-12-30", "to": "2026-12-31"}]}],
  "monitors": [{"name": "backup", "schedule": "@daily", "grace": "1h", "alerts": [{"on": ["missed"], "url": "https://example.com/alert"}]}],
  "jobs": [{"name": "a", "schedule": "@daily", "exclude": ["feasts"], "target": {"pull": {"queue": "q"}}},
-          {"name": "b", "schedule": %q, "labels": {"x": "y"}, "target": {"webhook": {"url": "https://example.com/", "body": {"z": 1, "a": 2}}}}]}`
+          {"name": "b", "schedule": %q, "labels": {"x": "y"},
+           "alerts": [{"on": ["late"], "url": "https://example.com/", "after": "5m"}, {"on": ["failed"], "url": "https://example.com/"}], "target": {"webhook": {"url": "https://example.com/", "body": {"z": 1, "a": 2}}}}]}`
 
 func actions(answer object) map[string]any {
 	found := map[string]any{}
