@@ -19,7 +19,7 @@ func runDeadRows(ctx context.Context, b *bench) ([]Row, error) {
 	var all []contestant
 	for _, c := range b.contestants(false) {
 		for _, suffix := range []string{without, with} {
-			all = append(all, contestant{newRow(c.row.Name+suffix, c.row.Family, c.row.Note), c.open})
+			all = append(all, contestant{newRow(c.row.Name+suffix, c.row.Family, c.row.Note), c.open, c.part})
 		}
 	}
 	bar := progress(b.rounds*len(all), "dead rows")
