@@ -190,6 +190,14 @@ UPDATE chronos.job_runs r
  WHERE r.id = ANY($1) AND r.id = f.id AND r.lease_token = f.token AND ` + held + `
 RETURNING r.id, r.job_id, r.attempt, r.queue, false, false`
 
+// The runs of a batch are found by their ids, and matched with what is to become of them. What PostgreSQL believes to know of a table
+// whose rows come and go is never right, and for one row it would compare each of the batch with each: for a thousand, a million
+// comparisons. So it is told to match them by hash for as long as that takes.
+const (
+	withoutNestedLoops = `SET LOCAL enable_nestloop = off`
+	withNestedLoops    = `SET LOCAL enable_nestloop = on`
+)
+
 // carryOut stores outcomes; what isn't held by now is lost.
 func carryOut(ctx context.Context, tx pgx.Tx, all []Finish, out []Finished, errs []error) error {
 	var (
@@ -253,12 +261,14 @@ func carryOut(ctx context.Context, tx pgx.Tx, all []Finish, out []Finished, errs
 		return err
 	}
 	var batch pgx.Batch
+	batch.Queue(withoutNestedLoops)
 	if len(ids) > 0 {
 		batch.Queue(moveAllSQL, native(ids), native(tokens), ended, reasons, came, results, tenants).Query(collect)
 	}
 	if len(againIDs) > 0 {
 		batch.Queue(againSQL, native(againIDs), native(againTokens), againCame, due).Query(collect)
 	}
+	batch.Queue(withNestedLoops)
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil || len(jobs) == 0 {
 		return err
 	}

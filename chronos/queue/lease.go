@@ -125,10 +125,9 @@ func (j *job) held(effective time.Time) bool {
 // leaseSQL repeats what makes a run fit to be leased.
 const leaseSQL = `
 UPDATE chronos.job_runs r
-   SET status = 'leased', lease_token = t.token, leased_until = clock_timestamp() + make_interval(secs => $3),
-       worker = $4, attempt = r.attempt + 1, started_at = clock_timestamp(), answer = NULL, parked = false
-  FROM unnest($1::uuid[], $2::uuid[]) AS t(id, token)
- WHERE r.id = t.id AND r.id = ANY($1) AND r.status = 'pending' AND r.due_at <= clock_timestamp()
+   SET status = 'leased', lease_token = gen_random_uuid(), leased_until = clock_timestamp() + make_interval(secs => $2),
+       worker = $3, attempt = r.attempt + 1, started_at = clock_timestamp(), answer = NULL, parked = false
+ WHERE r.id = ANY($1) AND r.status = 'pending' AND r.due_at <= clock_timestamp()
 RETURNING r.id, r.lease_token, r.tenant, r.trigger, r.scheduled_for, r.attempt, r.spent, r.max_attempts,
           r.started_at, r.leased_until, r.started_at - CASE WHEN r.attempt = 1 THEN r.effective_at ELSE r.due_at END, r.payload`
 
@@ -169,13 +168,13 @@ func Lease(ctx context.Context, tx pgx.Tx, c Claim) (Claimed, error) {
 }
 
 func take(ctx context.Context, tx pgx.Tx, candidates []candidate, jobs map[int64]*job, c Claim) ([]Run, error) {
-	ids, tokens := make([]uuid.UUID, len(candidates)), make([]uuid.UUID, len(candidates))
+	ids := make([]uuid.UUID, len(candidates))
 	order := make(map[uuid.UUID]int, len(candidates))
 	for i, candidate := range candidates {
-		ids[i], tokens[i] = candidate.ID, uuid.New()
+		ids[i] = candidate.ID
 		order[candidate.ID] = i
 	}
-	rows, err := tx.Query(ctx, leaseSQL, native(ids), native(tokens), c.For.Seconds(), c.Worker)
+	rows, err := tx.Query(ctx, leaseSQL, native(ids), c.For.Seconds(), c.Worker)
 	if err != nil {
 		return nil, err
 	}
