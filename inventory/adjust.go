@@ -131,39 +131,44 @@ func (s *Store) adjust(ctx context.Context, tx pgx.Tx, c Caller, take *taking, a
 	return err
 }
 
-// ensureShelfSQL makes the stock row of a SKU at a location that there is, or opens it again; a location
-// that is being deleted is waited for.
+// keepLocationSQL waits for a location that is being deleted, and keeps one that is there.
+const keepLocationSQL = `SELECT 1 FROM inventory.locations WHERE tenant = $1 AND location = $2 FOR KEY SHARE`
+
+// lockShelvesSQL locks a SKU's rows in the order of [lockStockSQL]: opening one again locks it too.
+const lockShelvesSQL = `SELECT 1 FROM inventory.stock WHERE tenant = $1 AND sku = $2 ORDER BY location FOR UPDATE`
+
+// ensureShelfSQL makes the stock row of a SKU at a location, or opens it again.
 const ensureShelfSQL = `
 INSERT INTO inventory.stock (tenant, sku, location)
-SELECT s.tenant, s.sku, l.location FROM inventory.stock s, (SELECT location FROM inventory.locations WHERE tenant = $1 AND location = $3 FOR KEY SHARE) l
- WHERE s.tenant = $1 AND s.sku = $2 AND s.location = '` + DefaultLocation + `' AND s.active
+SELECT tenant, sku, $3 FROM inventory.stock WHERE tenant = $1 AND sku = $2 AND location = '` + DefaultLocation + `' AND active
 ON CONFLICT (tenant, sku, location) DO UPDATE SET active = true`
 
-// ensureShelf makes sure that a SKU has a stock row at a location. It comes before the
-// lock of the SKU's rows.
+// ensureShelf makes sure that a SKU has a stock row at a location. It comes before all other locks of the SKU's rows.
 func ensureShelf(ctx context.Context, tx executor, tenant, sku, location string) error {
 	if location == DefaultLocation {
 		return nil
 	}
-	var known bool
+	var there bool
 	err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM inventory.stock WHERE tenant = $1 AND sku = $2 AND location = $3 AND active)`,
-		tenant, sku, location).Scan(&known)
-	if err != nil || known {
+		tenant, sku, location).Scan(&there)
+	if err != nil || there {
 		return err
 	}
-	if _, err := tx.Exec(ctx, ensureShelfSQL, tenant, sku, location); err != nil {
+	kept, err := tx.Exec(ctx, keepLocationSQL, tenant, location)
+	if err != nil {
 		return err
 	}
-	var active bool
-	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM inventory.locations WHERE tenant = $1 AND location = $2),
-		EXISTS (SELECT 1 FROM inventory.stock WHERE tenant = $1 AND sku = $3 AND location = $4 AND active)`,
-		tenant, location, sku, DefaultLocation).Scan(&known, &active)
+	if _, err := tx.Exec(ctx, lockShelvesSQL, tenant, sku); err != nil {
+		return err
+	}
+	made, err := tx.Exec(ctx, ensureShelfSQL, tenant, sku, location)
+	if err != nil {
+		return err
+	}
 	switch {
-	case err != nil:
-		return err
-	case !active:
+	case made.RowsAffected() == 0:
 		return &NotFoundError{Kind: ErrSKUNotFound, Name: sku}
-	case !known:
+	case kept.RowsAffected() == 0:
 		return &NotFoundError{Kind: ErrLocationNotFound, Name: location}
 	}
 	return nil

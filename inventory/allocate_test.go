@@ -217,3 +217,45 @@ func TestDeleteALocationAgainstADelivery(t *testing.T) {
 		}
 	}
 }
+
+// A shelf that was closed is opened again under the locks of all of its SKU's rows, taken in their order: while it waits for
+// the first of them, it holds none.
+func TestOpeningAShelfKeepsTheLockOrder(t *testing.T) {
+	t.Parallel()
+	w := newWarehouse(t)
+	w.stockAt("mug", "attic", 0, "shop", 0)
+	for _, location := range []string{"attic", "shop"} {
+		if _, _, err := w.store().Adjust(t.Context(), caller, inventory.Adjustment{SKU: "mug", Location: location, Delta: 1, Reason: "r"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.db.Exec(t, `UPDATE inventory.stock SET active = false WHERE location = 'shop'`)
+	rival, err := w.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := func(location string) error {
+		_, err := rival.Exec(t.Context(), "SELECT 1 FROM inventory.stock WHERE location = $1 FOR UPDATE NOWAIT", location)
+		return err
+	}
+	if err := lock("attic"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := w.store().Adjust(t.Context(), caller, inventory.Adjustment{SKU: "mug", Location: "shop", Delta: 1, Reason: "r"})
+		done <- err
+	}()
+	w.awaitLockWait(1)
+	for _, location := range []string{"default", "shop"} {
+		if err := lock(location); err != nil {
+			t.Errorf("while it waits for attic, it holds %s: %v", location, err)
+		}
+	}
+	if err := rival.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

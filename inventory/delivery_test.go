@@ -332,7 +332,7 @@ func TestADeliveryThatFailsHoldsBackItsTopicAlone(t *testing.T) {
 }
 
 // Pitfalls 12 and 39: a receiver that doesn't answer keeps nobody else's deliveries waiting, and no transaction.
-func TestASlowReceiverDelaysNobody(t *testing.T) {
+func TestPitfall12ASlowReceiverDelaysNobody(t *testing.T) {
 	t.Parallel()
 	w := newPost(t)
 	w.receive("mug", 100)
@@ -359,7 +359,7 @@ func TestASlowReceiverDelaysNobody(t *testing.T) {
 }
 
 // Nobody is notified by a transaction that sells: a NOTIFY would make commits wait for each other.
-func TestSellingNotifiesNobody(t *testing.T) {
+func TestPitfall12SellingNotifiesNobody(t *testing.T) {
 	t.Parallel()
 	w := newPost(t)
 	w.receive("mug", 10)

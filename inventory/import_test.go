@@ -125,8 +125,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestImportNeverTouchesHolds is pitfall 14: an import changes what is on hand, never what is held.
-func TestImportNeverTouchesHolds(t *testing.T) {
+// TestPitfall14ImportNeverTouchesHolds is pitfall 14: an import changes what is on hand, never what is held.
+func TestPitfall14ImportNeverTouchesHolds(t *testing.T) {
 	t.Parallel()
 	w := newWarehouse(t)
 	w.receive("mug", 10)
