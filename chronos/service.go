@@ -24,7 +24,7 @@ import (
 const (
 	DefaultLease       = 15 * time.Second
 	DefaultDrain       = 30 * time.Second
-	DefaultConcurrency = 256
+	DefaultConcurrency = 1024
 	DefaultKeep        = 30 * 24 * time.Hour
 )
 

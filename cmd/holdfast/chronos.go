@@ -22,7 +22,7 @@ type chronosServe struct {
 	serving
 	AllowTargets string        `env:"HOLDFAST_ALLOW_TARGETS" help:"Loopback, private and similar address ranges that jobs may call, as in 127.0.0.0/8,::1/128." placeholder:"CIDR,…"`
 	Lease        time.Duration `default:"15s" help:"How long a delivery's lease lasts unless it is renewed: after a crash, its runs are delivered again so much later."`
-	Concurrency  int           `default:"256" help:"Deliveries at once."`
+	Concurrency  int           `default:"1024" help:"Deliveries at once."`
 	Keep         time.Duration `default:"720h" help:"How long finished runs are kept."`
 }
 
