@@ -23,7 +23,7 @@ func TestBackoffDoublesUpToItsMax(t *testing.T) {
 	}
 }
 
-func TestBackoffHonoursRetryAfter(t *testing.T) {
+func TestPitfall40BackoffHonoursRetryAfter(t *testing.T) {
 	t.Parallel()
 	b := webhook.Backoff{Base: 10 * time.Second, Max: time.Minute}
 	for asked, want := range map[time.Duration]time.Duration{
@@ -42,9 +42,9 @@ func TestBackoffHonoursRetryAfter(t *testing.T) {
 	}
 }
 
-// TestBackoffJitterOnlyDelays: between the exact wait and a fifth more, the
+// TestPitfall40JitterOnlyDelays: between the exact wait and a fifth more, the
 // same for the same number, and never shorter after a later attempt.
-func TestBackoffJitterOnlyDelays(t *testing.T) {
+func TestPitfall40JitterOnlyDelays(t *testing.T) {
 	t.Parallel()
 	duration := rapid.Int64Range(0, int64(1000*24*time.Hour))
 	rapid.Check(t, func(t *rapid.T) {

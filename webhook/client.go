@@ -18,8 +18,8 @@ const (
 
 	// connsPerHost bounds what one host can hold of our file descriptors; as
 	// many are kept idle, so that a burst doesn't dial anew. At 50 ms an answer
-	// it carries 20,000 deliveries a second.
-	connsPerHost = 1024
+	// it carries 10,000 deliveries a second.
+	connsPerHost = 512
 	idleConns    = 4096
 	// idleTimeout is short: a receiver that drops an idle connection just as it
 	// is used again costs an attempt.

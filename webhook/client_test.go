@@ -172,9 +172,9 @@ func TestSendKeepsItsConnection(t *testing.T) {
 	}
 }
 
-// TestSlowReceiverStarvesNobody fills every connection that a host may have,
+// TestPitfall39SlowReceiverStarvesNobody fills every connection that a host may have,
 // with more waiting, and delivers to another meanwhile.
-func TestSlowReceiverStarvesNobody(t *testing.T) {
+func TestPitfall39SlowReceiverStarvesNobody(t *testing.T) {
 	t.Parallel()
 	const perHost, sends = 512, 700
 	full := make(chan struct{}, sends)

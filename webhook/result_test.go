@@ -99,7 +99,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-func TestRedirectIsNotFollowed(t *testing.T) {
+func TestPitfall41RedirectIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	s := receiver(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", r.URL.Query().Get("to"))
@@ -280,7 +280,7 @@ func TestResponseFitsPostgreSQL(t *testing.T) {
 	}
 }
 
-func TestForbiddenAtTheDial(t *testing.T) {
+func TestPitfall41AddressesAreJudgedAtTheDial(t *testing.T) {
 	t.Parallel()
 	target, connections := rawReceiver(t, func(_ *http.Request, conn net.Conn) {
 		io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")

@@ -11,6 +11,9 @@ import (
 func NewID(at time.Time) (uuid.UUID, error) {
 	id, err := uuid.NewV7()
 	setMillis(&id, at)
+	// The twelve bits after the version are the part of the millisecond, by the same clock.
+	part := uint16(at.Nanosecond() % int(time.Millisecond) << 12 / int(time.Millisecond))
+	id[6], id[7] = 0x70|byte(part>>8), byte(part)
 	return id, err
 }
 
