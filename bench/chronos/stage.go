@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/schollz/progressbar/v3"
 
 	"holdfast/bench/machine"
+	"holdfast/bench/process"
 	"holdfast/chronos"
 	"holdfast/internal/pg"
 	"holdfast/internal/pg/cluster"
@@ -63,7 +62,7 @@ func (s *stage) start(ctx context.Context) (err error) {
 	if s.facts.Flush, err = machine.Flush(s.dir); err != nil {
 		return err
 	}
-	if err := s.build(ctx); err != nil {
+	if s.binary, err = process.Build(ctx, s.dir); err != nil {
 		return err
 	}
 	settings := []string{"max_connections=300", "shared_buffers=256MB"}
@@ -91,21 +90,6 @@ func (s *stage) start(ctx context.Context) (err error) {
 		return err
 	}
 	return s.fetchGraphile(ctx)
-}
-
-// build builds the replicas' binary from the module that this one stands in.
-func (s *stage) build(ctx context.Context) error {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "holdfast").Output()
-	if err != nil {
-		return fmt.Errorf("go list holdfast: %w; start this program in the folder bench", err)
-	}
-	s.binary = filepath.Join(s.dir, "holdfast")
-	build := exec.CommandContext(ctx, "go", "build", "-o", s.binary, "./cmd/holdfast")
-	build.Dir = strings.TrimSpace(string(root))
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build cmd/holdfast: %w: %s", err, out)
-	}
-	return nil
 }
 
 // close ends what was started and removes the folder.

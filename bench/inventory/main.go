@@ -15,6 +15,8 @@ import (
 	"time"
 
 	_ "time/tzdata"
+
+	"holdfast/bench/figure"
 )
 
 func main() {
@@ -111,7 +113,7 @@ func start(ctx context.Context, args []string) (err error) {
 		if err := os.MkdirAll(o.out, 0o755); err != nil {
 			return err
 		}
-		if results, err = readResults(resultsFile(o.out)); err != nil {
+		if results, err = figure.Read[Result](resultsFile(o.out)); err != nil {
 			return err
 		}
 	}
@@ -160,7 +162,7 @@ func start(ctx context.Context, args []string) (err error) {
 			continue
 		}
 		// After each load, so that nothing is lost if a later one fails.
-		if err := results.write(resultsFile(o.out)); err != nil {
+		if err := figure.Write(resultsFile(o.out), results); err != nil {
 			return err
 		}
 		if err := render(o.out, results); err != nil {

@@ -2,11 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"time"
 
@@ -96,29 +91,6 @@ func ratio(a, b Row, value func(Turn) float64) spread {
 
 // Results are the latest of each load.
 type Results map[string]Result
-
-func readResults(path string) (Results, error) {
-	all := Results{}
-	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return all, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(content, &all); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return all, nil
-}
-
-func (all Results) write(path string) error {
-	content, err := json.MarshalIndent(all, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(content, '\n'), 0o644)
-}
 
 // bySpeed puts the fastest row first.
 func bySpeed(a, b Row) int {

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"holdfast/bench/machine"
+	"holdfast/bench/process"
 	"holdfast/internal/pg/cluster"
 )
 
@@ -65,7 +64,7 @@ func (s *stage) start(ctx context.Context, settings []string) error {
 	if s.facts.Flush, err = machine.Flush(s.dir); err != nil {
 		return err
 	}
-	if err := s.build(ctx); err != nil {
+	if s.binary, err = process.Build(ctx, s.dir); err != nil {
 		return err
 	}
 	s.cluster, err = cluster.Start(ctx, cluster.Config{
@@ -111,21 +110,6 @@ func (s *stage) readSettings(ctx context.Context) error {
 	}
 	s.uses("PostgreSQL", machine.Parent(backend))
 	return err
-}
-
-// build builds the replicas' binary from the module that this one stands in.
-func (s *stage) build(ctx context.Context) error {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "holdfast").Output()
-	if err != nil {
-		return fmt.Errorf("go list holdfast: %w; start this program in the folder bench", err)
-	}
-	s.binary = filepath.Join(s.dir, "holdfast")
-	build := exec.CommandContext(ctx, "go", "build", "-o", s.binary, "./cmd/holdfast")
-	build.Dir = strings.TrimSpace(string(root))
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build cmd/holdfast: %w: %s", err, out)
-	}
-	return nil
 }
 
 // close ends what was started and removes the folder.
