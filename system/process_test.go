@@ -69,7 +69,12 @@ type process struct {
 // start runs the binary with the environment that env adds, and kills it at the test's end.
 func start(t *testing.T, name string, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, cmd: exec.Command(binary, args...), exited: make(chan struct{}), more: make(chan struct{})}
+	return startProgram(t, binary, name, env, args...)
+}
+
+func startProgram(t *testing.T, path, name string, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: exec.Command(path, args...), exited: make(chan struct{}), more: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, in, err := os.Pipe()
@@ -176,8 +181,13 @@ type service struct {
 // serve starts a replica on a port of its own and waits until it is ready.
 func serve(t *testing.T, kind, databaseURL string, args ...string) service {
 	t.Helper()
+	return serveProgram(t, binary, kind, databaseURL, nil, args...)
+}
+
+func serveProgram(t *testing.T, path, kind, databaseURL string, env []string, args ...string) service {
+	t.Helper()
 	args = append([]string{kind, "serve", "--auth=off", "--listen=127.0.0.1:0"}, args...)
-	s := service{process: start(t, kind, []string{"DATABASE_URL=" + databaseURL}, args...)}
+	s := service{process: startProgram(t, path, kind, append(env, "DATABASE_URL="+databaseURL), args...)}
 	s.url = "http://" + s.awaitLine(`msg=serving address=(\S+)`)[1]
 	s.await(func() bool { status, _, _ := s.try("GET", "/readyz", ""); return status == 200 })
 	return s

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,45 +87,4 @@ func TestRiversScheduleKeepsItsPartOfTheSecond(t *testing.T) {
 	if want := time.Unix(101, 250e6); !at.Equal(want) {
 		t.Errorf("next is %v, want %v", at, want)
 	}
-}
-
-// A relay that has gone silent passes nothing on, and closes nothing.
-func TestASilentRelayLeavesItsConnectionsOpen(t *testing.T) {
-	t.Parallel()
-	r, err := newReceiver(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.close() })
-	cable, err := newRelay(strings.TrimSuffix(strings.TrimPrefix(r.url, "http://"), "/"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cable.close)
-	conn := dial(t, cable.ln.Addr().String())
-	exchange := func() error {
-		if _, err := conn.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
-			return err
-		}
-		_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-		_, err := conn.Read(make([]byte, 1024))
-		return err
-	}
-	for answered := false; !answered; { // once it works
-		answered = exchange() == nil
-	}
-	cable.silence()
-	if err := exchange(); !os.IsTimeout(err) {
-		t.Errorf("after the silence: %v", err)
-	}
-}
-
-func dial(t *testing.T, address string) net.Conn {
-	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"holdfast/internal/relay"
 )
 
 const (
@@ -23,18 +25,18 @@ const (
 // loss is a way to lose a leader.
 type loss struct {
 	name string
-	lose func(leader *replica, cable *relay) error
+	lose func(leader *replica, cable *relay.Relay) error
 	back func(leader *replica) error // after another leads; nil: it doesn't come back
 }
 
 var losses = []loss{
-	{"killed (SIGKILL)", func(r *replica, _ *relay) error { return syscall.Kill(r.PID(), syscall.SIGKILL) }, nil},
+	{"killed (SIGKILL)", func(r *replica, _ *relay.Relay) error { return syscall.Kill(r.PID(), syscall.SIGKILL) }, nil},
 	{
 		"frozen (SIGSTOP), goes on later (SIGCONT)",
-		func(r *replica, _ *relay) error { return syscall.Kill(r.PID(), syscall.SIGSTOP) },
+		func(r *replica, _ *relay.Relay) error { return syscall.Kill(r.PID(), syscall.SIGSTOP) },
 		func(r *replica) error { return syscall.Kill(r.PID(), syscall.SIGCONT) },
 	},
-	{"cut off silently", func(_ *replica, cable *relay) error { cable.silence(); return nil }, nil},
+	{"cut off silently", func(_ *replica, cable *relay.Relay) error { cable.Cut(); return nil }, nil},
 }
 
 func runLeader(ctx context.Context, b *bench) ([]Row, error) {
@@ -77,12 +79,12 @@ func (b *bench) leaderTurn(ctx context.Context, row *Row, l loss) (err error) {
 	if err != nil {
 		return err
 	}
-	cable, err := newRelay(at.Host)
+	cable, err := relay.New(at.Host)
 	if err != nil {
 		return err
 	}
-	defer cable.close()
-	at.Host = cable.ln.Addr().String()
+	defer cable.Close()
+	at.Host = cable.Address()
 	leader, err := b.startReplica(ctx, "leader-1", at.String())
 	if err != nil {
 		return err
