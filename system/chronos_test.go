@@ -32,8 +32,9 @@ type hook struct {
 
 type delivery struct {
 	id, attempt, token string
-	scheduledFor, sent time.Time
-	answer             chan int // the status to answer with; without a waiting test, 200 at once
+	scheduledFor, sent time.Time // as its headers say
+	at                 time.Time // when it came
+	answer             chan int  // the status to answer with; without a waiting test, 200 at once
 }
 
 // newHook answers every delivery with 200; with hold, only when the test says so.
@@ -56,7 +57,7 @@ func newHook(t *testing.T, hold bool) *hook {
 		}
 		d := delivery{
 			id: r.Header.Get("webhook-id"), attempt: r.Header.Get("chronos-attempt"), token: r.Header.Get("chronos-lease-token"),
-			scheduledFor: at, sent: time.Unix(sent, 0), answer: make(chan int, 1),
+			scheduledFor: at, sent: time.Unix(sent, 0), at: time.Now(), answer: make(chan int, 1),
 		}
 		h.arrived <- d
 		if hold {

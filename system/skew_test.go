@@ -3,11 +3,17 @@ package system
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"testing"
+	"time"
+
+	"holdfast/chronos"
+	"holdfast/internal/pg/pgtest"
 )
 
 // skewVariable moves the wall clock of a binary that buildSkewed has made, by a duration.
@@ -76,4 +82,83 @@ var skew = func() int64 {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
 	return path, nil
+}
+
+// A replica whose wall clock is two hours off, ahead or behind: it plans and fires on time by the database's clock, takes back no
+// lease that is alive, and keeps its own.
+func TestAReplicaWithAWrongClockIsOnTimeAndReclaimsNothingAlive(t *testing.T) {
+	t.Parallel()
+	for _, skew := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
+		t.Run(skew.String(), func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.New(t, chronos.Schema())
+			path, err := skewed()
+			if err != nil {
+				t.Fatal(err)
+			}
+			held, ticks := newHook(t, true), newHook(t, false)
+			right := serveChronos(t, db, "--lease=1s", "--concurrency=1")
+			right.awaitLine(leading)
+			putJob(t, right, "long", `"schedule": "0 0 1 1 *", "overlap": "allow"`, held)
+			trigger := func() delivery {
+				right.call(202, "POST", "/v1/jobs/long/trigger", "", nil)
+				return held.next(t)
+			}
+			rights := trigger() // all that this replica can do at once
+			wrong := serveProgram(t, path, "chronos", db.URL, []string{skewVariable + "=" + skew.String()}, "--allow-targets=127.0.0.0/8", "--lease=1s")
+			_, _, header := wrong.try("GET", "/livez", "")
+			if at, err := http.ParseTime(header.Get("Date")); err != nil || time.Since(at.Add(-skew)).Abs() > patience {
+				t.Fatalf("its clock says %q, %v: that isn't %v off", header.Get("Date"), err, skew)
+			}
+			wrongs := trigger()
+
+			onTime := func(n int) {
+				t.Helper()
+				for range n {
+					d := ticks.next(t)
+					if late := d.at.Sub(d.scheduledFor); late < 0 || late > patience { // its clock is that of the database
+						t.Errorf("the instant %v was delivered %v late", d.scheduledFor, late)
+					}
+					if off := d.sent.Sub(d.scheduledFor); off.Abs() > patience {
+						t.Errorf("the delivery of the instant %v says that it was sent %v after it", d.scheduledFor, off)
+					}
+				}
+			}
+			putJob(t, wrong, "tick", `"schedule": {"every": "1s"}, "overlap": "allow"`, ticks)
+			onTime(3)
+
+			// Both deliveries outlast their leases several times, under either's reaper.
+			await(t, func() bool {
+				var past bool
+				db.Scan(t, "SELECT bool_and(clock_timestamp() > started_at + interval '3.5 s') FROM chronos.job_runs WHERE id = ANY($1::uuid[])",
+					[]any{[]string{rights.id, wrongs.id}}, &past)
+				return past
+			})
+			rights.answer <- 200
+			wrongs.answer <- 200
+			workers := map[string]bool{}
+			for _, d := range []delivery{rights, wrongs} {
+				var r run
+				wrong.await(func() bool { wrong.call(200, "GET", "/v1/runs/"+d.id, "", &r); return r.Status == "succeeded" })
+				if len(r.Attempts) != 1 {
+					t.Errorf("attempts: %+v", r.Attempts)
+				} else {
+					workers[r.Attempts[0].Worker] = true
+				}
+			}
+			if len(workers) != 2 || len(held.arrived) != 0 {
+				t.Errorf("delivered by %d replicas, and %d more deliveries", len(workers), len(held.arrived))
+			}
+			if !wrong.counts("holdfast_chronos_leases_reclaimed_total 0") || !right.counts("holdfast_chronos_leases_reclaimed_total 0") {
+				t.Error("a lease was reclaimed")
+			}
+
+			right.kill() // alone, it plans as well
+			wrong.awaitLine(leading)
+			onTime(3)
+			var first time.Time
+			db.Scan(t, "SELECT min(h.scheduled_for) FROM chronos.run_history h JOIN chronos.jobs j ON j.id = h.job_id WHERE j.name = 'tick'", nil, &first)
+			everyInstantOnce(t, db, first)
+		})
+	}
 }
