@@ -12,7 +12,7 @@ import (
 )
 
 // A worker that stands still past its lease finds its run taken away when it goes on: what its command
-// came to is not reported, and the run has the one result of the worker after it.
+// came to is refused, and the run has the one result of the worker after it.
 func TestAFrozenWorkersRunIsWorkedByAnother(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t, chronos.Schema())
@@ -28,6 +28,8 @@ func TestAFrozenWorkersRunIsWorkedByAnother(t *testing.T) {
 	two.call(202, "POST", "/v1/jobs/j/trigger", "", &triggered)
 	first.awaitLine(`\[j\] began`)
 	first.signal(syscall.SIGSTOP)
+	var token string
+	db.Scan(t, "SELECT lease_token::text FROM chronos.job_runs WHERE id = $1", []any{triggered.ID}, &token)
 	if err := os.WriteFile(filepath.Join(dir, "first"), nil, 0o600); err != nil { // its command ends meanwhile
 		t.Fatal(err)
 	}
@@ -35,6 +37,7 @@ func TestAFrozenWorkersRunIsWorkedByAnother(t *testing.T) {
 	second.awaitLine(`\[j\] began`)
 	first.signal(syscall.SIGCONT)
 	first.awaitLine(`taken away|can't report the end of a run|lease is lost`)
+	refusesEnds(t, triggered.ID, token, one, two)
 	if err := os.WriteFile(filepath.Join(dir, "second"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +49,8 @@ func TestAFrozenWorkersRunIsWorkedByAnother(t *testing.T) {
 	if len(r.Attempts) != 2 || r.Attempts[0].Outcome != "lease_expired" || r.Result.Output != "began\nby second\n" {
 		t.Errorf("it became %+v", r)
 	}
+	refusesEnds(t, triggered.ID, token, one, two)
+	hasOneResult(t, db, triggered.ID)
 	for _, p := range []*process{first, second} {
 		p.signal(syscall.SIGTERM)
 		if code := p.wait(); code != 0 {
