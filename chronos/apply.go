@@ -315,8 +315,8 @@ func (a *application) jobs(ctx context.Context) error {
 	}
 	known := map[string]*Job{}
 	for rows.Next() {
-		j, err := scanJob(rows)
-		if err != nil && !errors.Is(err, errUnreadable) {
+		j, err := scanShown(rows)
+		if err != nil {
 			rows.Close()
 			return err
 		}
@@ -367,7 +367,7 @@ func (a *application) job(ctx context.Context, want *SetJob, before *Job) (Appli
 		switch {
 		case before == nil && errors.Is(err, ErrJobNotFound):
 			j, err = a.store.create(ctx, tx, a.tenant, want.Name, want.Spec, want.Paused != nil && *want.Paused)
-		case err != nil && !errors.Is(err, errUnreadable) && !errors.Is(err, ErrJobNotFound):
+		case err != nil && !errors.Is(err, ErrUnreadable) && !errors.Is(err, ErrJobNotFound):
 		case before == nil || errors.Is(err, ErrJobNotFound) || j.Revision != before.Revision:
 			return pg.ErrRepeat // it was changed since it was read
 		default:
@@ -394,8 +394,8 @@ func (a *application) prune(ctx context.Context) error {
 	}
 	var gone []*Job
 	for rows.Next() {
-		j, err := scanJob(rows)
-		if err != nil && !errors.Is(err, errUnreadable) {
+		j, err := scanShown(rows)
+		if err != nil {
 			rows.Close()
 			return err
 		}

@@ -25,7 +25,7 @@ type Backfill struct {
 // BackfillJob makes runs of a job's instants from from until before to, by its schedule as it stands now. An instant that
 // has had a run is left out, one that was skipped or missed isn't; the same again makes no further runs. They wait
 // behind everything that comes due, run as overlap allows one after the other, and don't count
-// towards max_runs. It fails with [ErrJobNotFound] or a [FieldError].
+// towards max_runs. It fails with [ErrJobNotFound], [ErrUnreadable] or a [FieldError].
 func (s *Store) BackfillJob(ctx context.Context, c Caller, name string, from, to time.Time) (Backfill, bool, error) {
 	var j Job
 	out, replayed, err := command(ctx, s, c, func(tx pgx.Tx) (_ Backfill, err error) {

@@ -55,7 +55,10 @@ func scanCalendar(row pgx.CollectableRow) (c Calendar, err error) {
 	if err := row.Scan(&c.Name, &c.Timezone, &dates, &c.CreatedAt, &c.UpdatedAt); err != nil {
 		return c, err
 	}
-	return c, json.Unmarshal(dates, &c.Dates)
+	if err := json.Unmarshal(dates, &c.Dates); err != nil {
+		return c, fmt.Errorf("%w: calendar %s: %w", ErrUnreadable, c.Name, err)
+	}
+	return c, nil
 }
 
 // GetCalendar gives a calendar; [ErrCalendarNotFound] if there is none.
@@ -157,7 +160,7 @@ func replanCalendar(ctx context.Context, tx pgx.Tx, tenant, name string, change 
 	var jobs []*Job
 	for rows.Next() {
 		j, err := scanJob(rows)
-		if errors.Is(err, errUnreadable) {
+		if errors.Is(err, ErrUnreadable) {
 			continue
 		}
 		if err != nil {
@@ -251,13 +254,14 @@ func keepCalendars(ctx context.Context, tx pgx.Tx, tenant string, names []string
 }
 
 // loadCalendars gives jobs the calendars that their specs name, as they stand. Read after a job's
-// row was locked, they are good until it is let go: who changes one locks its jobs.
+// row was locked, they are good until it is let go: who changes one locks its jobs. One that can't be read is a
+// fault of the jobs that name it alone.
 func loadCalendars(ctx context.Context, db querier, jobs []*Job) error {
 	type key struct{ tenant, name string }
-	wanted := map[key]*cron.Calendar{}
+	wanted, faults := map[key]*cron.Calendar{}, map[key]error{}
 	var tenants, names []string
 	for _, j := range jobs {
-		j.calendars = nil
+		j.calendars, j.astray = nil, nil
 		for _, name := range j.Spec.Exclude {
 			if k := (key{j.Tenant, name}); wanted[k] == nil {
 				wanted[k] = &cron.Calendar{}
@@ -277,16 +281,24 @@ func loadCalendars(ctx context.Context, db querier, jobs []*Job) error {
 	for rows.Next() {
 		var tenant string
 		c, err := scanCalendar(withFirst{rows, &tenant})
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrUnreadable) {
 			return err
 		}
-		if *wanted[key{tenant, c.Name}], err = c.compile(); err != nil {
-			return fmt.Errorf("stored calendar %s: %w", c.Name, err)
+		k := key{tenant, c.Name}
+		if err == nil {
+			if *wanted[k], err = c.compile(); err != nil { // nobody's input is at fault now
+				err = fmt.Errorf("%w: calendar %s: %v", ErrUnreadable, c.Name, err)
+			}
 		}
+		faults[k] = err
 	}
 	for _, j := range jobs {
 		for _, name := range j.Spec.Exclude {
-			j.calendars = append(j.calendars, *wanted[key{j.Tenant, name}])
+			k := key{j.Tenant, name}
+			j.calendars = append(j.calendars, *wanted[k])
+			if faults[k] != nil {
+				j.astray = faults[k]
+			}
 		}
 	}
 	return rows.Err()

@@ -32,7 +32,7 @@ func (s *Store) PutJob(ctx context.Context, c Caller, name string, spec Spec, pa
 			j, err = s.create(ctx, tx, c.Tenant, name, spec, paused != nil && *paused)
 			return Put{j, true}, err
 		}
-		if err == nil || errors.Is(err, errUnreadable) {
+		if err == nil || errors.Is(err, ErrUnreadable) {
 			err = s.replace(ctx, tx, &j, spec, paused)
 		}
 		return Put{j, false}, err
@@ -48,8 +48,8 @@ func (s *Store) rung(j *Job, err error) {
 	}
 }
 
-// EditJob replaces a job by what edit makes of it as it stands. It fails with [ErrJobNotFound], a
-// [FieldError], or what edit says.
+// EditJob replaces a job by what edit makes of it as it stands. It fails with [ErrJobNotFound],
+// [ErrUnreadable], a [FieldError], or what edit says.
 func (s *Store) EditJob(ctx context.Context, c Caller, name string, edit func(Job) (Spec, *bool, error)) (Job, bool, error) {
 	j, replayed, err := command(ctx, s, c, func(tx pgx.Tx) (Job, error) {
 		j, err := lockJob(ctx, tx, c.Tenant, name)
@@ -141,7 +141,7 @@ func (s *Store) replace(ctx context.Context, tx pgx.Tx, j *Job, spec Spec, pause
 	if err != nil {
 		return err
 	}
-	if !sameSpec(&j.Spec, &spec) || j.FaultyAt != nil {
+	if !sameSpec(&j.Spec, &spec) || j.FaultyAt != nil || j.unreadable != nil {
 		if err := s.change(ctx, tx, j, spec, now); err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func (s *Store) change(ctx context.Context, tx pgx.Tx, j *Job, spec Spec, now ti
 	if !j.Spec.sameTiming(&spec) {
 		j.Skips = nil
 	}
-	j.Spec, j.Anchor = spec, anchor
+	j.Spec, j.Anchor, j.unreadable = spec, anchor, nil
 	if err := loadCalendars(ctx, tx, []*Job{j}); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (j *Job) replan(ctx context.Context, tx pgx.Tx, now time.Time) error {
 func (s *Store) DeleteJob(ctx context.Context, c Caller, name string) error {
 	_, _, err := command(ctx, s, c, func(tx pgx.Tx) (none struct{}, err error) {
 		j, err := lockJob(ctx, tx, c.Tenant, name)
-		if err != nil && !errors.Is(err, errUnreadable) {
+		if err != nil && !errors.Is(err, ErrUnreadable) {
 			return none, err
 		}
 		return none, j.delete(ctx, tx)
@@ -263,7 +263,7 @@ func (j *Job) delete(ctx context.Context, tx pgx.Tx) error {
 // PauseJob pauses a job, until a time or until it is resumed: instants that come meanwhile
 // are skipped and never made up for; runs that had come due before, and haven't begun, wait for its
 // end. A paused job keeps the beginning of its pause, and its end and reason unless the new end is later. It
-// fails with [ErrJobNotFound] or a [FieldError].
+// fails with [ErrJobNotFound], [ErrUnreadable] or a [FieldError].
 func (s *Store) PauseJob(ctx context.Context, c Caller, name, reason string, until *time.Time) (Job, bool, error) {
 	return command(ctx, s, c, func(tx pgx.Tx) (Job, error) {
 		j, err := lockJob(ctx, tx, c.Tenant, name)
@@ -317,7 +317,7 @@ func pauseGone(ctx context.Context, tx pgx.Tx, id int64) error {
 		return err
 	}
 	j, err := pgx.CollectExactlyOneRow(rows, scanJob)
-	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, errUnreadable) {
+	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, ErrUnreadable) {
 		return nil
 	}
 	if err != nil {
@@ -336,7 +336,7 @@ func pauseGone(ctx context.Context, tx pgx.Tx, id int64) error {
 	return j.pause(ctx, tx, now, reasonGone, nil)
 }
 
-// ResumeJob ends a pause. A job that isn't paused is left as it is. It fails with [ErrJobNotFound].
+// ResumeJob ends a pause. A job that isn't paused is left as it is. It fails with [ErrJobNotFound] or [ErrUnreadable].
 func (s *Store) ResumeJob(ctx context.Context, c Caller, name string) (Job, bool, error) {
 	j, replayed, err := command(ctx, s, c, func(tx pgx.Tx) (Job, error) {
 		j, err := lockJob(ctx, tx, c.Tenant, name)
@@ -380,7 +380,7 @@ func (j *Job) resume(ctx context.Context, tx pgx.Tx, now time.Time) error {
 const maxSkips = 100
 
 // SkipNext has the job's next instant skipped that would run: asked again, the one after that too. It
-// fails with [ErrJobNotFound], [ErrNoInstant] or a [FieldError].
+// fails with [ErrJobNotFound], [ErrUnreadable], [ErrNoInstant] or a [FieldError].
 func (s *Store) SkipNext(ctx context.Context, c Caller, name string) (Job, bool, error) {
 	return command(ctx, s, c, func(tx pgx.Tx) (Job, error) {
 		j, err := lockJob(ctx, tx, c.Tenant, name)
@@ -440,7 +440,7 @@ func isSettled(reason string) bool {
 }
 
 // TriggerJob makes a run of the job at once, paused or not; payload, if there is one, is
-// delivered instead of the job's body or payload. It fails with [ErrJobNotFound].
+// delivered instead of the job's body or payload. It fails with [ErrJobNotFound] or [ErrUnreadable].
 func (s *Store) TriggerJob(ctx context.Context, c Caller, name string, payload json.RawMessage) (Run, bool, error) {
 	var j Job
 	run, replayed, err := command(ctx, s, c, func(tx pgx.Tx) (_ Run, err error) {

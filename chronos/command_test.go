@@ -1,7 +1,9 @@
 package chronos
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -309,5 +311,121 @@ func TestABrokenJobCanBeReplacedAndDeleted(t *testing.T) {
 		if err := w.store.DeleteJob(t.Context(), me, "job"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A job that another version has stored so that this one can't read it is shown as set aside, with what is known of it, and hides no
+// other; what needs its spec is refused, and nothing changes.
+func TestAnUnreadableJobHidesNoOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.calendar("feasts")
+	spec := pulled("q", time.Hour)
+	spec.Labels = map[string]string{"team": "one"}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		if name == "c" {
+			spec.Exclude = []string{"feasts"}
+		}
+		w.put(name, spec)
+	}
+	run, _, err := w.store.TriggerJob(t.Context(), me, "b", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leased, _, err := w.store.LeaseRuns(t.Context(), me, queue.Claim{Queue: QueueName("default", "q"), Worker: "w", Max: 1, For: time.Minute}, 0, nil)
+	if err != nil || len(leased) != 1 {
+		t.Fatalf("leased %v, %v", leased, err)
+	}
+	w.Exec(t, `UPDATE chronos.jobs SET spec = jsonb_set(spec::jsonb, '{retry}', '"of another version"')::json WHERE name = 'b'`)
+	w.Exec(t, `UPDATE chronos.calendars SET dates = '["of another version"]'`)
+
+	check := func(jobs []Job, unreadable, faulty string) {
+		t.Helper()
+		for _, j := range jobs {
+			_, withheld := j.Withheld()
+			if j.Unreadable() != (j.Name == unreadable) || withheld != strings.Contains(faulty, j.Name) || j.Spec.Labels["team"] != "one" {
+				t.Errorf("shown as %+v", j)
+			}
+		}
+	}
+	jobs, err := w.store.ListJobs(t.Context(), "default", JobFilter{Limit: 10})
+	if err != nil || len(jobs) != 4 {
+		t.Fatalf("%d jobs are listed, %v", len(jobs), err)
+	}
+	check(jobs, "b", "b")
+	for i, name := range []string{"a", "b", "c", "d"} {
+		j, err := w.store.GetJob(t.Context(), "default", name)
+		if err != nil || j.Revision != jobs[i].Revision {
+			t.Errorf("%s is %+v, %v", name, j, err)
+		}
+		_, wrong := j.Describe()
+		if _, err := w.store.Upcoming(t.Context(), "default", name, 1); errors.Is(err, ErrUnreadable) != (name != "a") || errors.Is(wrong, ErrUnreadable) != (name != "a") {
+			t.Errorf("what is to come of %s: %v; in words: %v", name, err, wrong)
+		}
+	}
+	runs, err := w.store.ListRuns(t.Context(), "default", RunFilter{Limit: 10})
+	if err != nil || len(runs) != 1 || runs[0].ID != run.ID {
+		t.Errorf("the runs are %+v, %v", runs, err)
+	}
+	for what, do := range map[string]func() error{
+		"pause":   func() error { _, _, err := w.store.PauseJob(t.Context(), me, "b", "", nil); return err },
+		"resume":  func() error { _, _, err := w.store.ResumeJob(t.Context(), me, "b"); return err },
+		"trigger": func() error { _, _, err := w.store.TriggerJob(t.Context(), me, "b", nil); return err },
+		"skip":    func() error { _, _, err := w.store.SkipNext(t.Context(), me, "b"); return err },
+		"skip c":  func() error { _, _, err := w.store.SkipNext(t.Context(), me, "c"); return err },
+		"backfill": func() error {
+			_, _, err := w.store.BackfillJob(t.Context(), me, "b", w.store.Now().Add(-time.Hour), w.store.Now())
+			return err
+		},
+		"edit": func() error {
+			_, _, err := w.store.EditJob(t.Context(), me, "b", func(j Job) (Spec, *bool, error) { return j.Spec, nil, nil })
+			return err
+		},
+	} {
+		if err := do(); !errors.Is(err, ErrUnreadable) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if f, _, err := w.store.FailRun(t.Context(), me, leased[0].Holding(), "no", true); err != nil || f.Status != queue.Pending {
+		t.Errorf("its run failed: %+v, %v", f, err)
+	}
+	if j, _ := w.store.GetJob(t.Context(), "default", "b"); j.Revision != jobs[1].Revision {
+		t.Errorf("it is changed: %+v", j)
+	}
+
+	// The planner sets aside what can't be read, and plans the others.
+	w.Exec(t, `UPDATE chronos.jobs SET next_at = clock_timestamp()`)
+	p := w.planner(w.term())
+	for range 5 {
+		if _, err := p.round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	jobs, err = w.store.ListJobs(t.Context(), "default", JobFilter{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(jobs, "b", "bcd")
+
+	// A set that has such a job mends it, even if what can be read of it is as it is to be; another set can't take it over.
+	spec.Exclude = nil
+	set := Set{Name: "s", Jobs: []SetJob{{Name: "a", Spec: spec}, {Name: "b", Spec: spec}}}
+	plan, _, err := w.store.Apply(t.Context(), me, set, true)
+	if err != nil || plan.Jobs[1].Action != Change || !plan.Jobs[1].Before.Unreadable() {
+		t.Fatalf("the plan is %+v, %v", plan, err)
+	}
+	if _, _, err := w.store.Apply(t.Context(), me, set, false); err != nil {
+		t.Fatal(err)
+	}
+	w.Exec(t, `UPDATE chronos.jobs SET spec = json_build_object('labels', 5, 'retry', spec->'retry', 'schedule', spec->'schedule', 'target', spec->'target') WHERE name = 'b'`)
+	if _, _, err := w.store.Apply(t.Context(), me, Set{Name: "other", Jobs: set.Jobs}, false); !errors.Is(err, ErrInvalid) {
+		t.Errorf("another set takes it: %v", err)
+	}
+	if _, _, err := w.store.Apply(t.Context(), me, set, false); err != nil {
+		t.Fatal(err)
+	}
+	j, err := w.store.GetJob(t.Context(), "default", "b")
+	if _, withheld := j.Withheld(); err != nil || withheld || j.Unreadable() || j.NextAt == nil {
+		t.Errorf("mended it is %+v, %v", j, err)
 	}
 }

@@ -14,6 +14,7 @@ var (
 	ErrInvalid          = errors.New("invalid input")
 	ErrScheduleInPast   = errors.New("the schedule's only instant is past")
 	ErrJobNotFound      = errors.New("no such job")
+	ErrUnreadable       = errors.New("this version can't read what is stored") // put it anew, or delete it
 	ErrNoInstant        = errors.New("the schedule has no further instant to skip")
 	ErrAlertNotFound    = errors.New("no such alert")
 	ErrMonitorNotFound  = errors.New("no such monitor")

@@ -73,7 +73,7 @@ func (s *Store) importJob(ctx context.Context, tx pgx.Tx, tenant string, n NewJo
 			n.Edit(&spec, false)
 			into.Created = true
 			j, err = s.create(ctx, tx, tenant, n.Name, spec, false)
-		case err == nil, errors.Is(err, errUnreadable):
+		case err == nil, errors.Is(err, ErrUnreadable):
 			readable, spec, before := err == nil, DefaultSpec(), j.Revision
 			if readable {
 				spec = j.Spec

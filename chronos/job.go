@@ -1,6 +1,7 @@
 package chronos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,6 +38,9 @@ type Job struct {
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 
+	// unreadable says why this binary can't read its spec, and astray why it can't read a calendar that it
+	// excludes; nil: it can.
+	unreadable, astray error
 	// calendars are those that its spec excludes.
 	calendars []cron.Calendar
 	// decided has the instants after LastAt that have a run or a record already, in order: unplan leaves some.
@@ -51,7 +55,17 @@ func (j *Job) Withheld() (reason string, withheld bool) {
 	return j.PauseReason, j.Paused
 }
 
-func (j *Job) timetable() (timetable, error) { return j.Spec.compile(j.Name, j.Anchor, j.calendars) }
+// Unreadable reports whether this version can't read what is stored of the job: its spec may lack something then, and
+// nothing is planned of it until it is put anew.
+func (j *Job) Unreadable() bool { return j.unreadable != nil }
+
+// timetable fails with a [FieldError] or [ErrUnreadable].
+func (j *Job) timetable() (timetable, error) {
+	if err := cmp.Or(j.unreadable, j.astray); err != nil {
+		return timetable{}, err
+	}
+	return j.Spec.compile(j.Name, j.Anchor, j.calendars)
+}
 
 // isDecided compares as a run's id does, by milliseconds.
 func (j *Job) isDecided(at time.Time) bool {
@@ -69,32 +83,48 @@ func (j *Job) decidedTo() (last time.Time) {
 	return last
 }
 
-// errUnreadable means that what is stored as a job's spec is none. All else of the job is known.
-var errUnreadable = errors.New("the stored spec can't be read")
-
 // jobColumns are those that scanJob reads, of a table or alias j.
 const jobColumns = `j.id, j.tenant, j.name, j.spec, j.anchor, j.next_at, j.last_at, j.used, j.paused_at, j.paused_until,
 	coalesce(j.pause_reason, ''), j.paused_at IS NOT NULL AND (j.paused_until IS NULL OR j.paused_until > clock_timestamp()),
-	j.faulty_at, coalesce(j.fault, ''), j.skips, j.revision, j.created_at, j.updated_at`
+	j.faulty_at, coalesce(j.fault, ''), j.skips, j.revision, j.created_at, j.updated_at, j.labels`
 
+// scanJob gives with [ErrUnreadable] the job as far as it is known: all but its spec, of which only the labels are sure.
 func scanJob(row pgx.CollectableRow) (Job, error) {
 	var (
-		j    = Job{Spec: Spec{MaxConcurrent: 1}} // what was stored before there was a choice
-		spec []byte
+		j            = Job{Spec: Spec{MaxConcurrent: 1}} // what was stored before there was a choice
+		spec, labels []byte
 	)
 	err := row.Scan(&j.ID, &j.Tenant, &j.Name, &spec, &j.Anchor, &j.NextAt, &j.LastAt, &j.Used, &j.PausedAt, &j.PausedUntil,
-		&j.PauseReason, &j.Paused, &j.FaultyAt, &j.Fault, &j.Skips, &j.Revision, &j.CreatedAt, &j.UpdatedAt)
+		&j.PauseReason, &j.Paused, &j.FaultyAt, &j.Fault, &j.Skips, &j.Revision, &j.CreatedAt, &j.UpdatedAt, &labels)
 	if err != nil {
 		return j, err
 	}
 	if err := json.Unmarshal(spec, &j.Spec); err != nil {
-		return j, fmt.Errorf("job %d: %w: %w", j.ID, errUnreadable, err)
+		j.unreadable = fmt.Errorf("%w: %w", ErrUnreadable, err)
+		j.Spec.Labels = nil
+		return j, errors.Join(j.unreadable, json.Unmarshal(labels, &j.Spec.Labels))
 	}
 	return j, nil
 }
 
+// scanShown is scanJob for those who look: a job that can't be read is one that is set aside, as it will be by the planner when
+// it is near.
+func scanShown(row pgx.CollectableRow) (Job, error) {
+	j, err := scanJob(row)
+	if !errors.Is(err, ErrUnreadable) {
+		return j, err
+	}
+	if j.FaultyAt == nil {
+		j.FaultyAt, j.Fault = &j.UpdatedAt, faultOf(err)
+	}
+	return j, nil
+}
+
+// faultOf is what people are told of a job that is set aside.
+func faultOf(cause error) string { return fmt.Sprintf("can't be planned: %v", cause) }
+
 // lockJob locks a job that isn't deleted; [ErrJobNotFound] if there is none. While it is
-// locked, nobody else plans it, leases for it, or changes it. With errUnreadable it gives the
+// locked, nobody else plans it, leases for it, or changes it. With [ErrUnreadable] it gives the
 // job without its spec.
 func lockJob(ctx context.Context, tx pgx.Tx, tenant, name string) (Job, error) {
 	rows, err := tx.Query(ctx, `SELECT `+jobColumns+` FROM chronos.jobs j

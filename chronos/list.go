@@ -11,14 +11,15 @@ import (
 	"holdfast/chronos/queue"
 )
 
-// GetJob gives a job that isn't deleted; [ErrJobNotFound] if there is none.
+// GetJob gives a job that isn't deleted; [ErrJobNotFound] if there is none. One that this version can't read is set aside, with
+// what is known of it.
 func (s *Store) GetJob(ctx context.Context, tenant, name string) (Job, error) {
 	rows, err := s.pool.Query(ctx, `SELECT `+jobColumns+` FROM chronos.jobs j
 		WHERE j.tenant = $1 AND j.name = $2 AND j.deleted_at IS NULL`, tenant, name)
 	if err != nil {
 		return Job{}, err
 	}
-	j, err := pgx.CollectExactlyOneRow(rows, scanJob)
+	j, err := pgx.CollectExactlyOneRow(rows, scanShown)
 	if err != nil {
 		return j, noRows(err, ErrJobNotFound)
 	}
@@ -34,7 +35,7 @@ type JobFilter struct {
 	Limit                int    // at least 1
 }
 
-// ListJobs gives the tenant's jobs by name.
+// ListJobs gives the tenant's jobs by name, as [Store.GetJob] does each.
 func (s *Store) ListJobs(ctx context.Context, tenant string, f JobFilter) ([]Job, error) {
 	where, args := `j.tenant = $1 AND j.deleted_at IS NULL AND j.name > $2`, []any{tenant, f.After, f.Limit}
 	add := func(condition string, value any) {
@@ -54,7 +55,7 @@ func (s *Store) ListJobs(ctx context.Context, tenant string, f JobFilter) ([]Job
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := pgx.CollectRows(rows, scanJob)
+	jobs, err := pgx.CollectRows(rows, scanShown)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func (s *Store) ListJobs(ctx context.Context, tenant string, f JobFilter) ([]Job
 }
 
 // Upcoming gives the job's next instants, at most count, as the planner will find them. It fails with
-// [ErrJobNotFound].
+// [ErrJobNotFound] or [ErrUnreadable].
 func (s *Store) Upcoming(ctx context.Context, tenant, name string, count int) ([]Instant, error) {
 	j, err := s.GetJob(ctx, tenant, name)
 	if err != nil {

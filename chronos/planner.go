@@ -142,7 +142,7 @@ func (p *planner) near(ctx context.Context) (jobs []*Job, broken []brokenJob, no
 	defer rows.Close()
 	for rows.Next() {
 		j, err := scanJob(withFirst{rows, &now})
-		if errors.Is(err, errUnreadable) {
+		if errors.Is(err, ErrUnreadable) {
 			broken = append(broken, brokenJob{&j, err})
 			continue
 		}
@@ -264,7 +264,7 @@ func (p *planner) disable(ctx context.Context, j *Job, cause error) error {
 		}
 		tag, err := tx.Exec(ctx, `
 			UPDATE chronos.jobs SET next_at = NULL, faulty_at = coalesce(faulty_at, clock_timestamp()), fault = $3, revision = revision + 1
-			 WHERE id = $1 AND revision = $2 AND deleted_at IS NULL`, j.ID, j.Revision, fmt.Sprintf("can't be planned: %v", cause))
+			 WHERE id = $1 AND revision = $2 AND deleted_at IS NULL`, j.ID, j.Revision, faultOf(cause))
 		if err == nil && tag.RowsAffected() > 0 {
 			p.log.Error("a job can't be planned, setting it aside", "job", j.ID, "name", j.Name, "error", cause)
 		}
@@ -372,7 +372,7 @@ func (p *planner) refreshZone(ctx context.Context, tenant, name string) error {
 		if err == nil {
 			_, err = j.timetable()
 			broken = err
-		} else if errors.Is(err, errUnreadable) {
+		} else if errors.Is(err, ErrUnreadable) {
 			broken = err
 		}
 		if err != nil {

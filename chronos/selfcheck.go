@@ -183,7 +183,7 @@ func expected(ctx context.Context, tx pgx.Tx, check *SelfCheck, start int64) ([]
 		for rows.Next() {
 			var calendars *time.Time
 			j, err := scanJob(withFirst{rows, &calendars})
-			if errors.Is(err, errUnreadable) {
+			if errors.Is(err, ErrUnreadable) {
 				err = nil
 				j.FaultyAt = &check.At // or will be soon
 			}

@@ -175,7 +175,7 @@ func (s *Store) FailRun(ctx context.Context, c Caller, h queue.Holding, text str
 	}))
 }
 
-// retryOf is what the job of a run says about retries; the defaults if it says nothing.
+// retryOf is what the job of a run says about retries; the defaults if it says nothing that can be read.
 func retryOf(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Retry, error) {
 	spec := DefaultSpec()
 	var text []byte
@@ -186,8 +186,10 @@ func retryOf(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Retry, error) {
 	if err != nil {
 		return spec.Retry, err
 	}
-	err = json.Unmarshal(text, &spec)
-	return spec.Retry, err
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return DefaultSpec().Retry, nil
+	}
+	return spec.Retry, nil
 }
 
 // delay is the wait after the nth failure, when the receiver asks for at least retryAfter.

@@ -133,3 +133,17 @@ func TestJobTextIsEscaped(t *testing.T) {
 		t.Error("headers are to be named, and their values kept back")
 	}
 }
+
+// A job that this version can't read is shown with its fault, and hides no other.
+func TestAnUnreadableJobIsShown(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, false)
+	for _, name := range []string{"a", "b", "c"} {
+		y.put(name, nil)
+	}
+	y.db.Exec(t, `UPDATE chronos.jobs SET spec = '{"schedule": 5}' WHERE name = 'b'`)
+	y.says("/", "a", "At 02:30", "b", "can't read", "paused", "c", "At 02:30")
+	y.says("/jobs/b", "Set aside", "can't read")
+	y.says("/jobs/a", "At 02:30")
+	y.says("/runs", "Runs")
+}

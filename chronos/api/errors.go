@@ -28,6 +28,9 @@ var rules = []httpapi.Rule{
 	}},
 	{Err: chronos.ErrNoInstant, Status: http.StatusConflict, Code: "no_next_instant"},
 	{Err: chronos.ErrJobNotFound, Status: http.StatusNotFound, Code: "job_not_found"},
+	{Err: chronos.ErrUnreadable, Status: http.StatusConflict, Code: "unreadable", Tell: func(_ error, p *httpapi.Problem) {
+		p.Detail = "This version can't read what another has stored. Put it anew, or delete it; nothing was changed."
+	}},
 	{Err: queue.ErrNotFound, Status: http.StatusNotFound, Code: "run_not_found"},
 	{Err: queue.ErrLeaseLost, Status: http.StatusConflict, Code: "lease_lost", Tell: func(_ error, p *httpapi.Problem) {
 		p.Detail = "The lease token isn't the run's current one, or its lease has ended. Nothing was changed."

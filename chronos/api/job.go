@@ -37,6 +37,7 @@ type job struct {
 	PauseReason string         `json:"pause_reason,omitempty"`
 	PausedAt    *httpapi.Time  `json:"paused_at,omitempty"`
 	PausedUntil *httpapi.Time  `json:"paused_until,omitempty" doc:"When the pause ends by itself"`
+	Unreadable  bool           `json:"unreadable,omitempty" doc:"This version can't read what is stored of the job: what is shown may lack something, and nothing is planned until it is put anew"`
 	Skips       []httpapi.Time `json:"skips,omitempty" doc:"Instants to come that somebody asked to have skipped"`
 	NextAt      *httpapi.Time  `json:"next_at" doc:"The next instant that hasn't been planned yet; runs are planned some seconds ahead"`
 	Revision    int64          `json:"revision" doc:"Grows with every change"`
@@ -87,6 +88,7 @@ func jobOf(j chronos.Job) job {
 		NextAt: httpapi.AtOrNull(j.NextAt), Revision: j.Revision, CreatedAt: httpapi.At(j.CreatedAt), UpdatedAt: httpapi.At(j.UpdatedAt),
 	}
 	out.PauseReason, out.Paused = j.Withheld()
+	out.Unreadable = j.Unreadable()
 	switch {
 	case j.FaultyAt != nil:
 		out.PausedAt = httpapi.AtOrNull(j.FaultyAt)
@@ -180,7 +182,7 @@ func (s *server) registerJobs(a *httpapi.API) {
 	httpapi.Register(a, httpapi.Op{
 		Method: http.MethodPatch, Path: "/v1/jobs/{name}", Scope: apikey.Write, Summary: "Change a job in part", Tag: tag,
 		Description: "Members that are left out stay as they are; null gives the default back.",
-		Codes:       append([]string{"job_not_found"}, refusals...),
+		Codes:       append([]string{"job_not_found", "unreadable"}, refusals...),
 	}, s.patchJob)
 	httpapi.Register(a, httpapi.Op{
 		Method: http.MethodGet, Path: "/v1/jobs/{name}", Scope: apikey.Read, Summary: "Get a job", Tag: tag, Codes: []string{"job_not_found"},
@@ -199,10 +201,10 @@ func (s *server) registerJobs(a *httpapi.API) {
 	}, s.listJobs)
 	httpapi.Register(a, httpapi.Op{
 		Method: http.MethodPost, Path: "/v1/jobs/{name}/pause", Scope: apikey.Write, Summary: "Pause a job", Tag: tag,
-		Description: "Instants that come meanwhile are skipped. Runs that have begun go on, and triggers still run.", Codes: []string{"job_not_found"},
+		Description: "Instants that come meanwhile are skipped. Runs that have begun go on, and triggers still run.", Codes: []string{"job_not_found", "unreadable"},
 	}, s.pauseJob)
 	httpapi.Register(a, httpapi.Op{
-		Method: http.MethodPost, Path: "/v1/jobs/{name}/resume", Scope: apikey.Write, Summary: "Resume a job", Tag: tag, Codes: []string{"job_not_found"},
+		Method: http.MethodPost, Path: "/v1/jobs/{name}/resume", Scope: apikey.Write, Summary: "Resume a job", Tag: tag, Codes: []string{"job_not_found", "unreadable"},
 	}, func(ctx context.Context, in *JobPath) (job, error) {
 		j, replayed, err := s.store.ResumeJob(ctx, callerOf(ctx), in.Name)
 		return answer(ctx, j, replayed, err, jobOf)
@@ -210,11 +212,11 @@ func (s *server) registerJobs(a *httpapi.API) {
 	httpapi.Register(a, httpapi.Op{
 		Method: http.MethodPost, Path: "/v1/jobs/{name}/trigger", Scope: apikey.Write, Summary: "Run a job now", Tag: tag,
 		Description: "It starts at once, paused or not and whatever else is going.",
-		Status:      http.StatusAccepted, Codes: []string{"job_not_found"},
+		Status:      http.StatusAccepted, Codes: []string{"job_not_found", "unreadable"},
 	}, s.triggerJob)
 	httpapi.Register(a, httpapi.Op{
 		Method: http.MethodPost, Path: "/v1/jobs/{name}/skip-next", Scope: apikey.Write, Summary: "Skip a job's next instant", Tag: tag,
-		Description: "The next that would run is skipped; asked again, the one after it too.", Codes: []string{"job_not_found", "no_next_instant"},
+		Description: "The next that would run is skipped; asked again, the one after it too.", Codes: []string{"job_not_found", "unreadable", "no_next_instant"},
 	}, func(ctx context.Context, in *JobPath) (job, error) {
 		j, replayed, err := s.store.SkipNext(ctx, callerOf(ctx), in.Name)
 		return answer(ctx, j, replayed, err, jobOf)
@@ -223,7 +225,7 @@ func (s *server) registerJobs(a *httpapi.API) {
 		Method: http.MethodPost, Path: "/v1/jobs/{name}/backfill", Scope: apikey.Write, Summary: "Run a job for a stretch of the past", Tag: tag,
 		Description: "Each instant from `from` until before `to`, by the schedule as it is now, gets a run unless it had one, at most 10,000 at a time. " +
 			"They wait behind everything that comes due. Asked again, only what is missing is made up for.",
-		Status: http.StatusAccepted, Codes: []string{"job_not_found"},
+		Status: http.StatusAccepted, Codes: []string{"job_not_found", "unreadable"},
 	}, s.backfillJob)
 }
 

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -244,5 +245,43 @@ func TestSchedulesAreShownAsTheyWillRun(t *testing.T) {
 	items := up["items"].([]any)
 	if len(items) != 2 || items[0].(object)["at"] != "2100-01-01T00:00:00Z" || items[1].(object)["effective_at"] != "2100-01-01T01:00:00Z" {
 		t.Errorf("upcoming is %v", items)
+	}
+}
+
+// A job that this version can't read is listed as such, beside the others, and what needs it is refused.
+func TestAnUnreadableJobIsListed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, false)
+	for _, name := range []string{"a", "b", "c"} {
+		s.call(0, 201, "PUT", "/v1/jobs/"+name, pullJob)
+	}
+	s.db.Exec(t, `UPDATE chronos.jobs SET spec = '{"schedule": 5, "labels": []}' WHERE name = 'b'`)
+	list, _ := s.call(1, 200, "GET", "/v1/jobs", "")
+	items := list["items"].([]any)
+	if len(items) != 3 {
+		t.Fatalf("listed: %v", list)
+	}
+	one, _ := s.call(0, 200, "GET", "/v1/jobs/b", "")
+	for _, shown := range []object{items[1].(object), one} {
+		if shown["name"] != "b" || shown["unreadable"] != true || shown["paused"] != true || !strings.Contains(shown["pause_reason"].(string), "can't read") {
+			t.Errorf("shown as %v", shown)
+		}
+	}
+	if a := items[0].(object); a["unreadable"] != nil || a["paused"] != false {
+		t.Errorf("the other is shown as %v", a)
+	}
+	for path, body := range map[string]string{"pause": "", "resume": "", "trigger": "", "skip-next": "", "backfill": `{"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`} {
+		s.refused(409, "unreadable", "", "POST", "/v1/jobs/b/"+path, body)
+	}
+	s.refused(409, "unreadable", "", "PATCH", "/v1/jobs/b", `{"priority": 1}`)
+	s.refused(409, "unreadable", "", "GET", "/v1/jobs/b/upcoming", "")
+	s.call(0, 200, "GET", "/v1/runs", "")
+	plan, _ := s.call(0, 200, "POST", "/v1/apply?dry_run=true", `{"set": "s", "jobs": [{"name": "b", "schedule": {"every": "1h"}, "target": {"pull": {"queue": "q"}}}]}`)
+	if actions(plan)["b"] != "change" {
+		t.Errorf("planned: %v", plan)
+	}
+	put, _ := s.call(0, 200, "PUT", "/v1/jobs/b", pullJob)
+	if put["unreadable"] != nil || put["paused"] != false {
+		t.Errorf("put anew it is %v", put)
 	}
 }

@@ -58,7 +58,7 @@ func (s *server) registerSchedules(a *httpapi.API) {
 	}, s.preview)
 	httpapi.Register(a, httpapi.Op{
 		Method: http.MethodGet, Path: "/v1/jobs/{name}/upcoming", Scope: apikey.Read, Summary: "List a job's next instants", Tag: tag,
-		Codes: []string{"job_not_found"},
+		Codes: []string{"job_not_found", "unreadable"},
 	}, s.upcoming)
 }
 

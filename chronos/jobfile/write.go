@@ -27,7 +27,7 @@ var defaults = map[string]string{
 
 // told is what the API adds to what was put.
 var told = []string{
-	"pause_reason", "paused_at", "paused_until", "skips", "next_at", "revision", "created_at", "updated_at",
+	"unreadable", "pause_reason", "paused_at", "paused_until", "skips", "next_at", "revision", "created_at", "updated_at",
 	"state", "expected_at", "deadline", "started_at", "last_check_in_at", "last_duration", "failures", "failing_since",
 }
 

@@ -189,4 +189,9 @@ func TestExportWritesWhatApplyReads(t *testing.T) {
 	if code, _, stderr := holdfast(t, "chronos", "export", t.TempDir()+"/..", "--url="+d.urls); code != 1 || !strings.Contains(stderr, "isn't empty") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
+	// What the server can't read isn't written by halves.
+	d.db.Exec(t, `UPDATE chronos.jobs SET spec = '{"schedule": 5}' WHERE name = 'full'`)
+	if code, stdout, stderr := holdfast(t, "chronos", "export", "--url="+d.urls); code != 1 || strings.Contains(stdout, "name: full") || !strings.Contains(stdout, "name: plain") || !strings.Contains(stderr, "job full") {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
 }

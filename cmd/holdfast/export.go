@@ -51,19 +51,38 @@ func (c chronosExport) Run(ctx context.Context, out output) error {
 		if calendars, err = used(calendars, jobs); err != nil {
 			return err
 		}
-		return c.write(out, append(calendars, jobs...))
+		return c.writeReadable(out, append(calendars, jobs...))
 	}
 	monitors, err := c.list(ctx, "/v1/monitors", url.Values{})
 	if err != nil {
 		return err
 	}
-	return c.write(out, slices.Concat(calendars, monitors, jobs))
+	return c.writeReadable(out, slices.Concat(calendars, monitors, jobs))
+}
+
+// writeReadable leaves out what would be written by halves, and then fails in the end.
+func (c chronosExport) writeReadable(out output, all []exported) error {
+	var without []string
+	all = slices.DeleteFunc(all, func(e exported) bool {
+		if e.unreadable {
+			without = append(without, e.kind+" "+e.name)
+		}
+		return e.unreadable
+	})
+	if err := c.write(out, all); err != nil {
+		return err
+	}
+	if len(without) > 0 {
+		return fmt.Errorf("left out, since the server can't read what another version has stored: %s", strings.Join(without, ", "))
+	}
+	return nil
 }
 
 // exported is a job or a calendar as it is written.
 type exported struct {
 	kind, name string
 	text       json.RawMessage
+	unreadable bool // by the server: it may lack something
 }
 
 // list gets all of a kind.
@@ -80,7 +99,10 @@ func (c chronosExport) list(ctx context.Context, path string, query url.Values) 
 			return nil, err
 		}
 		for _, item := range page.Items {
-			var named struct{ Name string }
+			var named struct {
+				Name       string
+				Unreadable bool
+			}
 			if err := json.Unmarshal(item, &named); err != nil {
 				return nil, err
 			}
@@ -88,7 +110,7 @@ func (c chronosExport) list(ctx context.Context, path string, query url.Values) 
 			if err != nil {
 				return nil, fmt.Errorf("%s %s: %w", kind, named.Name, err)
 			}
-			all = append(all, exported{kind, named.Name, text})
+			all = append(all, exported{kind, named.Name, text, named.Unreadable})
 		}
 		if page.NextCursor == nil || *page.NextCursor == "" {
 			return all, nil
