@@ -37,6 +37,10 @@ func (d *dispatcher) deliver(dv *delivery, secrets []webhook.Secret) {
 			d.log.Error("a delivery panicked", "run", dv.run.ID, "job", dv.run.Job, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
+	if dv.refused {
+		d.giveUp(dv)
+		return
+	}
 	var spec Spec
 	if err := json.Unmarshal(dv.run.Spec, &spec); err != nil || spec.Target.Webhook == nil {
 		d.settle(dv, d.finishing(dv, &spec, webhook.Result{
@@ -45,15 +49,13 @@ func (d *dispatcher) deliver(dv *delivery, secrets []webhook.Secret) {
 		return
 	}
 	result := d.client.Send(dv.send, request(&dv.run, spec.Target.Webhook, d.store.Now(), secrets))
+	dv.shown = shown(result, &spec.Target)
 	switch {
 	case result.Outcome == webhook.Cancelled && dv.lease.Err() != nil:
 		d.store.metrics.attempts.WithLabelValues("lease_lost").Inc()
 		d.log.Warn("a delivery was stopped: its lease couldn't be renewed, or its run was cancelled", "run", dv.run.ID, "job", dv.run.Job)
 	case result.Outcome == webhook.Cancelled:
-		d.store.metrics.attempts.WithLabelValues(queue.OutcomeReleased).Inc()
-		d.settle(dv, d.inTx(func(ctx context.Context, tx pgx.Tx) (queue.Finished, error) {
-			return queue.Finished{}, queue.Release(ctx, tx, []queue.Holding{dv.run.Holding()})
-		}))
+		d.giveUp(dv)
 	case result.Class == webhook.ClassAccepted:
 		d.store.metrics.attempts.WithLabelValues(string(result.Outcome)).Inc()
 		lease := max(d.flight.lease, spec.Target.Webhook.Timeout)
@@ -64,6 +66,14 @@ func (d *dispatcher) deliver(dv *delivery, secrets []webhook.Secret) {
 		d.store.metrics.attempts.WithLabelValues(string(result.Outcome)).Inc()
 		d.settle(dv, d.finishing(dv, &spec, result))
 	}
+}
+
+// giveUp gives the run back, at no cost.
+func (d *dispatcher) giveUp(dv *delivery) {
+	d.store.metrics.attempts.WithLabelValues(queue.OutcomeReleased).Inc()
+	d.settle(dv, d.inTx(func(ctx context.Context, tx pgx.Tx) (queue.Finished, error) {
+		return queue.Finished{}, queue.Release(ctx, tx, []queue.Holding{dv.run.Holding()})
+	}))
 }
 
 // request is the attempt to be made now, by the database's clock.

@@ -21,6 +21,10 @@ const (
 	claimTimeout = 5 * time.Second
 	// claimPause is the pause when what is due is in somebody else's hands.
 	claimPause = 10 * time.Millisecond
+	// crowdPause is how long a claim that found a target full waits for room there before it looks at what stands behind that target's
+	// runs, unless nobody has looked there for behindEvery: that look passes over all of them.
+	crowdPause  = 25 * time.Millisecond
+	behindEvery = time.Second
 	// failurePause is the pause after a claim that failed.
 	failurePause = 250 * time.Millisecond
 )
@@ -34,6 +38,8 @@ type dispatcher struct {
 	slots  chan struct{} // a value for each delivery that may be in flight
 	perJob int           // how many of them one job may have
 	front  *queue.Front  // of the dispatchers' queue
+	to     *targets
+	behind time.Time // when a claim last left no target's runs; lead's alone
 	log    *slog.Logger
 
 	finisher *finisher
@@ -71,14 +77,21 @@ func (d *dispatcher) lead(ctx context.Context) {
 		if free == 0 {
 			return
 		}
-		started, more, err := 0, false, error(nil)
+		var (
+			claimed queue.Claimed
+			err     error
+		)
 		if expected {
-			started, more, err = d.claim(ctx, free)
+			claimed, err = d.claim(ctx, free)
 		}
-		d.giveBack(free - started)
-		wait := pollEvery
+		d.giveBack(free - len(claimed.Runs))
+		wait, more := pollEvery, claimed.More
 		if err == nil && (!more || d.front.Stale()) {
 			wait, expected, err = d.untilDue(ctx)
+		}
+		crowded := d.to.crowded(claimed.Crowded) // after that look, which isn't to pass over them
+		if !crowded {
+			d.behind = time.Now()
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -88,7 +101,9 @@ func (d *dispatcher) lead(ctx context.Context) {
 				d.log.Error("can't take up runs, trying again", "error", err)
 			}
 			wait, expected = failurePause, true
-		case more:
+		case crowded && time.Since(d.behind) < behindEvery:
+			wait, expected = crowdPause, true
+		case more || crowded:
 			expected = true
 			continue
 		}
@@ -147,6 +162,7 @@ func (d *dispatcher) demand(free int) queue.Claim {
 	if c.Backfill = max(1, cap(d.slots)/2) - backfills; c.Backfill <= 0 {
 		c.Backfill = -1
 	}
+	d.to.demand(&c)
 	return c
 }
 
@@ -183,7 +199,7 @@ func (d *dispatcher) secretsOf(ctx context.Context, tx pgx.Tx, runs []queue.Run)
 }
 
 // claim leases up to free runs and starts them. Each takes one of the caller's slots along.
-func (d *dispatcher) claim(ctx context.Context, free int) (started int, more bool, err error) {
+func (d *dispatcher) claim(ctx context.Context, free int) (queue.Claimed, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	var (
@@ -191,7 +207,7 @@ func (d *dispatcher) claim(ctx context.Context, free int) (started int, more boo
 		secrets map[string][]webhook.Secret
 	)
 	asked := time.Now()
-	err = queue.InTx(ctx, d.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
+	err := queue.InTx(ctx, d.store.pool, pg.TxOptions{}, func(tx pgx.Tx) error {
 		asked = time.Now()
 		var err error
 		claimed, err = queue.Lease(ctx, tx, d.demand(free))
@@ -205,7 +221,7 @@ func (d *dispatcher) claim(ctx context.Context, free int) (started int, more boo
 		d.disown(claimed.Runs)
 	}
 	if err != nil {
-		return 0, false, err
+		return queue.Claimed{}, err
 	}
 	if len(claimed.Replaced) > 0 {
 		d.store.bell.taken()
@@ -218,6 +234,9 @@ func (d *dispatcher) claim(ctx context.Context, free int) (started int, more boo
 		d.store.metrics.started.Inc()
 		d.store.metrics.inFlight.Inc()
 		dv := d.flight.add(r, asked)
+		var ok bool
+		dv.land, ok = d.to.start(r.Target)
+		dv.refused = !ok
 		d.deliveries.Go(func() {
 			defer d.giveBack(1)
 			defer d.store.metrics.inFlight.Dec()
@@ -225,11 +244,12 @@ func (d *dispatcher) claim(ctx context.Context, free int) (started int, more boo
 			d.deliver(dv, secrets[dv.run.Tenant])
 		})
 	}
-	return len(claimed.Runs), claimed.More, nil
+	return claimed, nil
 }
 
 // land makes room for another run of the job, and says so if that was what one waited for.
 func (d *dispatcher) land(dv *delivery) {
+	dv.land(dv.shown)
 	if had := d.flight.remove(dv); had >= d.perJob || dv.run.Trigger == queue.Backfill {
 		if had >= d.perJob {
 			d.front.Reset() // what it left standing there may be taken now

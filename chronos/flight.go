@@ -29,6 +29,10 @@ type delivery struct {
 	send  context.Context
 	stop  context.CancelCauseFunc
 	timer *time.Timer // ends the lease by the monotonic clock, a little early
+
+	refused bool        // its target was shut at the last moment
+	shown   error       // what it has shown of its target
+	land    func(error) // takes that in
 }
 
 // flight is what a replica has leased for its own dispatcher. It is safe for concurrent use.
@@ -51,7 +55,7 @@ func (f *flight) usable() time.Duration { return f.lease - f.lease/10 }
 
 // add takes in a run whose lease was asked for at the given time or later.
 func (f *flight) add(run queue.Run, asked time.Time) *delivery {
-	d := &delivery{run: run}
+	d := &delivery{run: run, shown: errNotShown}
 	d.lease, d.end = context.WithCancelCause(context.Background())
 	d.send, d.stop = context.WithCancelCause(d.lease)
 	d.timer = time.AfterFunc(time.Until(asked.Add(f.usable())), func() { d.end(errLeaseOver) })

@@ -142,7 +142,7 @@ func lockJob(ctx context.Context, tx pgx.Tx, tenant, name string) (Job, error) {
 // newRun is a run of the job. due is when it starts; zero: at once.
 func (j *Job) newRun(id uuid.UUID, trigger queue.Trigger, at, due time.Time) queue.NewRun {
 	r := queue.NewRun{
-		ID: id, JobID: j.ID, Tenant: j.Tenant, Queue: j.Spec.queueOf(j.Tenant), Priority: j.Spec.Priority,
+		ID: id, JobID: j.ID, Tenant: j.Tenant, Queue: j.Spec.queueOf(j.Tenant), Target: j.Spec.Target.id(), Priority: j.Spec.Priority,
 		MaxAttempts: j.Spec.Retry.MaxAttempts, Trigger: trigger, ScheduledFor: at, DueAt: due, Payload: j.Spec.Target.payload(),
 		Watched: len(j.Spec.Alerts) > 0,
 	}
@@ -307,14 +307,14 @@ func (j *Job) write(ctx context.Context, tx pgx.Tx) error {
 		       next_at = $11, last_at = $12, used = $13, paused_at = $14, paused_until = $15, pause_reason = nullif($16, ''),
 		       max_concurrent = $17, calendars = coalesce($18::text[], '{}'), skips = coalesce($19::timestamptz[], '{}'),
 		       faulty_at = $20, fault = nullif($21, ''),
-		       watched = $22, late_after = nullif($23::interval, interval '0'), incident = CASE WHEN $22 THEN incident END,
+		       watched = $22, late_after = nullif($23::interval, interval '0'), incident = CASE WHEN $22 THEN incident END, target = $24,
 		       revision = revision + 1, updated_at = clock_timestamp()
 		 WHERE id = $1
 		RETURNING revision, updated_at, paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > clock_timestamp())`,
 		j.ID, spec, labels, j.Spec.queueOf(j.Tenant), j.Spec.Overlap, j.Spec.Priority, j.Spec.Retry.MaxAttempts, j.Spec.MaxRuns,
 		j.Anchor, cron.ZoneDataVersion(), j.NextAt, j.LastAt, j.Used, j.PausedAt, j.PausedUntil, j.PauseReason,
 		j.Spec.MaxConcurrent, j.Spec.Exclude, j.Skips, j.FaultyAt, j.Fault,
-		len(j.Spec.Alerts) > 0, alert.LateAfter(j.Spec.Alerts),
+		len(j.Spec.Alerts) > 0, alert.LateAfter(j.Spec.Alerts), j.Spec.Target.id(),
 	).Scan(&j.Revision, &j.UpdatedAt, &j.Paused)
 }
 

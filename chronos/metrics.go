@@ -16,6 +16,7 @@ type metrics struct {
 	inFlight   prometheus.Gauge
 	plannerLag prometheus.Gauge
 	oldestXmin prometheus.Gauge
+	breakers   prometheus.Gauge
 	instants   *prometheus.GaugeVec
 	setAside   prometheus.Gauge
 
@@ -53,6 +54,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "holdfast_chronos_oldest_xmin_age", Help: "How many transactions ago the oldest one began that keeps dead rows from being cleared away, as far as this role may see.",
 		}),
 	}
+	m.breakers = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "holdfast_chronos_breakers_open", Help: "Targets (scheme, host and port) that this replica leaves alone for now, because delivery after delivery failed there.",
+	})
 	m.alerts = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "holdfast_chronos_alerts_total", Help: "Alerts that this replica has delivered, or given up as failed.",
 	}, []string{"status"})
@@ -74,7 +78,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	})
 	if reg != nil {
 		reg.MustRegister(m.alerts, m.alertAttempts, m.alertsPending, m.alertsOldest)
-		reg.MustRegister(m.started, m.attempts, m.finished, m.lateness, m.reclaimed, m.inFlight, m.plannerLag, m.oldestXmin, m.instants, m.setAside)
+		reg.MustRegister(m.started, m.attempts, m.finished, m.lateness, m.reclaimed, m.inFlight, m.plannerLag, m.oldestXmin, m.breakers, m.instants, m.setAside)
 	}
 	return m
 }

@@ -161,11 +161,13 @@ func (s *Service) Run(ctx context.Context) error {
 const jobShare = 4
 
 func (s *Service) dispatcher() *dispatcher {
+	front := &queue.Front{}
 	d := &dispatcher{
 		store: s.store, client: s.client, flight: s.flight, worker: s.id.String(), log: s.log,
 		slots: make(chan struct{}, s.cfg.Concurrency), perJob: max(1, s.cfg.Concurrency/jobShare),
-		front: &queue.Front{}, finisher: &finisher{store: s.store},
+		front: front, finisher: &finisher{store: s.store},
 	}
+	d.to = newTargets(s.cfg.Concurrency, front, func() { s.store.bell.ringHere("") }, s.store.metrics.breakers, s.log)
 	d.giveBack(s.cfg.Concurrency)
 	return d
 }

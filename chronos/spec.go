@@ -1,6 +1,8 @@
 package chronos
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -217,6 +219,24 @@ func (t *Target) check(guard *webhook.Guard) error {
 		}
 	}
 	return nil
+}
+
+// origin is where a webhook goes; empty: there is none.
+func (t *Target) origin() string {
+	if t.Webhook == nil {
+		return ""
+	}
+	return webhook.Origin(t.Webhook.URL)
+}
+
+// id stands for the origin in the database; zero: there is none.
+func (t *Target) id() int64 {
+	origin := t.origin()
+	if origin == "" {
+		return 0
+	}
+	sum := sha256.Sum256([]byte(origin))
+	return int64(binary.BigEndian.Uint64(sum[:8]))
 }
 
 // payload is what a worker gets with a run; nil: nothing.

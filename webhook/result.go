@@ -70,6 +70,16 @@ type Result struct {
 	Error      string        // why, for a person; empty on success
 }
 
+// TargetFailed reports whether the attempt shows that nobody could be served there now: no answer, or a proxy's word that
+// there is nobody behind it. Other answers, also a 500, may be the trouble of this one request.
+func (r Result) TargetFailed() bool {
+	switch r.Outcome {
+	case Timeout, DNSError, ConnectionRefused, ConnectionError, TLSError:
+		return true
+	}
+	return r.StatusCode == http.StatusBadGateway || r.StatusCode == http.StatusServiceUnavailable || r.StatusCode == http.StatusGatewayTimeout
+}
+
 // answered reads an answer's status and headers.
 func answered(status int, h http.Header) Result {
 	r := Result{StatusCode: status, Outcome: HTTPError, Class: ClassFinal, Error: statusText(status)}

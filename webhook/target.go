@@ -59,6 +59,23 @@ func (g *Guard) CheckURL(raw string) error {
 	return err
 }
 
+// Origin is what answers at a URL that [Guard.CheckURL] takes, in small letters: its scheme, its host, and its port unless that is
+// the scheme's own. It is empty for what can't be read.
+func Origin(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	host := u.Hostname()
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port := strings.TrimLeft(u.Port(), "0"); port != "" && port != map[string]string{"http": "80", "https": "443"}[u.Scheme] {
+		host += ":" + port
+	}
+	return strings.ToLower(u.Scheme + "://" + host)
+}
+
 func (g *Guard) parse(raw string) (*url.URL, error) {
 	switch {
 	case raw == "":

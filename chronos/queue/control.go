@@ -96,18 +96,18 @@ func retryRefused(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID) e
 	return &StateError{id, status, "only failed, cancelled and missed runs can be retried"}
 }
 
-// followSQL gives runs what their job says of queue, priority, attempts and alerts. A backfill stays behind.
+// followSQL gives runs what their job says of queue, target, priority, attempts and alerts. A backfill stays behind.
 const followSQL = `
 WITH astray AS MATERIALIZED (
-	SELECT r.id, j.queue, CASE WHEN r.trigger = 'backfill' AND NOT r.asked THEN -1 ELSE j.priority END AS priority, j.max_attempts,
+	SELECT r.id, j.queue, j.target, CASE WHEN r.trigger = 'backfill' AND NOT r.asked THEN -1 ELSE j.priority END AS priority, j.max_attempts,
 	       j.watched, CASE WHEN NOT j.watched OR r.trigger = 'backfill' OR r.attempt > 0 THEN NULL ELSE r.effective_at + j.late_after END AS late_at
 	  FROM chronos.job_runs r JOIN chronos.jobs j ON j.id = r.job_id
 	 WHERE %s
 	   FOR UPDATE OF r SKIP LOCKED)
-UPDATE chronos.job_runs r SET queue = a.queue, priority = a.priority, max_attempts = a.max_attempts,
+UPDATE chronos.job_runs r SET queue = a.queue, target = a.target, priority = a.priority, max_attempts = a.max_attempts,
        watched = a.watched, late_at = a.late_at
   FROM astray a WHERE r.id = a.id
-   AND (r.queue, r.priority, r.max_attempts, r.watched, r.late_at) IS DISTINCT FROM (a.queue, a.priority, a.max_attempts, a.watched, a.late_at)`
+   AND (r.queue, r.target, r.priority, r.max_attempts, r.watched, r.late_at) IS DISTINCT FROM (a.queue, a.target, a.priority, a.max_attempts, a.watched, a.late_at)`
 
 func follow(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) error {
 	if len(ids) == 0 {

@@ -51,6 +51,27 @@ func (f *Front) Reset() {
 	}
 }
 
+// Mark is a place to come back to: see [Front.Rewind].
+type Mark []time.Time
+
+// Mark gives the place where the front is. Runs that are passed over from now on stand there or behind it.
+func (f *Front) Mark() Mark {
+	floors, _ := f.floors()
+	return floors
+}
+
+// Rewind goes back to a mark: the runs that were passed over since may be taken now.
+func (f *Front) Rewind(to Mark) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.era++
+	for i, at := range to {
+		if at.Before(f.floor[i]) {
+			f.floor[i] = at
+		}
+	}
+}
+
 // floors are the due times to look from, by priority from 9 to -1, and the era they are of.
 func (f *Front) floors() (floors []time.Time, era int) {
 	floors = make([]time.Time, frontRow)
@@ -97,7 +118,7 @@ SELECT coalesce(least(due.due_at, clock.now), clock.now), due.due_at - clock.now
   FROM (SELECT clock_timestamp() AS now) clock, unnest($3::timestamptz[]) WITH ORDINALITY AS f(front, n)
   LEFT JOIN LATERAL (
 	SELECT r.due_at FROM chronos.job_runs r
-	 WHERE r.queue = $1 AND r.priority = 10 - f.n AND r.due_at >= f.front AND ` + isPending + ` AND r.job_id <> ALL($2)
+	 WHERE r.queue = $1 AND r.priority = 10 - f.n AND r.due_at >= f.front AND ` + isPending + ` AND r.job_id <> ALL($2) AND r.target <> ALL($4)
 	 ORDER BY r.due_at LIMIT 1) due ON true
  ORDER BY f.n`
 
@@ -105,7 +126,7 @@ SELECT coalesce(least(due.due_at, clock.now), clock.now), due.due_at - clock.now
 // find, negative if there is already; ok is false if there is nothing. The claim's front learns from it.
 func NextDue(ctx context.Context, db querier, c Claim) (in time.Duration, ok bool, err error) {
 	from, era := c.Front.floors()
-	rows, err := db.Query(ctx, nextDueSQL, c.Queue, c.full(), from)
+	rows, err := db.Query(ctx, nextDueSQL, c.Queue, c.full(), from, c.shut())
 	if err != nil {
 		return 0, false, err
 	}

@@ -15,6 +15,7 @@ type NewRun struct {
 	JobID        int64
 	Tenant       string
 	Queue        string
+	Target       int64 // the receiver it goes to; zero: none
 	Priority     int
 	MaxAttempts  int
 	Trigger      Trigger
@@ -31,15 +32,15 @@ type NewRun struct {
 // nothing comes due behind what others have looked through ([Front]).
 const insertSQL = `
 INSERT INTO chronos.job_runs (id, job_id, tenant, queue, priority, max_attempts, trigger, asked, scheduled_for, due_at, effective_at, parked, payload,
-       watched, late_at)
+       watched, late_at, target)
 SELECT n.id, n.job_id, n.tenant, n.queue, n.priority, n.max_attempts, n.trigger, n.asked, n.scheduled_for,
        greatest(n.due_at, clock.now) + CASE WHEN n.parked THEN make_interval(secs => $13) ELSE interval '0' END,
-       coalesce(n.due_at, clock.now), n.parked, n.payload::json, n.watched, coalesce(n.due_at, clock.now) + nullif(n.late_after, interval '0')
+       coalesce(n.due_at, clock.now), n.parked, n.payload::json, n.watched, coalesce(n.due_at, clock.now) + nullif(n.late_after, interval '0'), n.target
   FROM (SELECT clock_timestamp() AS now) clock,
        unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::smallint[], $6::integer[], $7::text[], $8::boolean[],
               $9::timestamptz[], $10::timestamptz[], $11::text[], $12::boolean[],
-              $14::boolean[], $15::interval[])
-       AS n(id, job_id, tenant, queue, priority, max_attempts, trigger, asked, scheduled_for, due_at, payload, parked, watched, late_after)
+              $14::boolean[], $15::interval[], $16::bigint[])
+       AS n(id, job_id, tenant, queue, priority, max_attempts, trigger, asked, scheduled_for, due_at, payload, parked, watched, late_after, target)
 ON CONFLICT (id) DO NOTHING`
 
 // Insert adds runs as pending and says how many were new: a run whose id exists is
@@ -51,7 +52,7 @@ func Insert(ctx context.Context, tx pgx.Tx, runs []NewRun) (int, error) {
 	}
 	var (
 		ids                      = make([]uuid.UUID, n)
-		jobs                     = make([]int64, n)
+		jobs, targets            = make([]int64, n), make([]int64, n)
 		tenants, queues, trigger = make([]string, n), make([]string, n), make([]string, n)
 		priorities               = make([]int16, n)
 		maxAttempts              = make([]int32, n)
@@ -64,7 +65,7 @@ func Insert(ctx context.Context, tx pgx.Tx, runs []NewRun) (int, error) {
 	for i, r := range runs {
 		ids[i], jobs[i], tenants[i], queues[i], trigger[i] = r.ID, r.JobID, r.Tenant, r.Queue, string(r.Trigger)
 		priorities[i], maxAttempts[i], asked[i], scheduled[i], parked[i] = int16(r.Priority), int32(r.MaxAttempts), r.Asked, r.ScheduledFor, r.Parked
-		watched[i], lateAfter[i] = r.Watched, r.LateAfter
+		watched[i], lateAfter[i], targets[i] = r.Watched, r.LateAfter, r.Target
 		if !r.DueAt.IsZero() {
 			due[i] = &r.DueAt
 		}
@@ -74,7 +75,7 @@ func Insert(ctx context.Context, tx pgx.Tx, runs []NewRun) (int, error) {
 		}
 	}
 	tag, err := tx.Exec(ctx, insertSQL, native(ids), jobs, tenants, queues, priorities, maxAttempts, trigger, asked, scheduled, due, payloads,
-		parked, parkStep.Seconds(), watched, lateAfter)
+		parked, parkStep.Seconds(), watched, lateAfter, targets)
 	return int(tag.RowsAffected()), err
 }
 

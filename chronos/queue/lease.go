@@ -19,6 +19,13 @@ type Claim struct {
 	// has: so a job whose runs take long leaves room for the others. Zero: no bound.
 	PerJob int
 	Going  map[int64]int
+	// Free is how many more runs the worker could have in all: a target may have at most as many of its runs as
+	// that, so that no number of slow targets takes everything. Targets says how many each has; nil: no bound.
+	Free    int
+	Targets map[int64]int
+	// Probed are targets that may have one run at a time, and Shut those that are left alone.
+	Probed map[int64]bool
+	Shut   []int64
 	// Backfill bounds the runs of backfills among Max. Zero: no bound; negative: none.
 	Backfill int
 	// SettleOnly ends what mustn't start any more, and leases nothing.
@@ -36,6 +43,26 @@ func (c Claim) full() []int64 {
 		}
 	}
 	return full
+}
+
+// Crowded reports whether a target may have no more runs when it has taken so many of all that are taken.
+func (c Claim) Crowded(target int64, taken, all int) bool {
+	switch has := c.Targets[target] + taken; {
+	case target == 0 || c.Targets == nil:
+		return false
+	case c.Probed[target]:
+		return taken > 0
+	default:
+		return has > 0 && has >= c.Free-all
+	}
+}
+
+// shut is never NULL in SQL.
+func (c Claim) shut() []int64 {
+	if c.Shut == nil {
+		return []int64{}
+	}
+	return c.Shut
 }
 
 // backfill is how many runs of backfills may be taken.
@@ -64,6 +91,7 @@ type Claimed struct {
 	Settled  []End       // runs that ended instead
 	Replaced []uuid.UUID // runs that were going and were cancelled for one that came after them
 	Waiting  int         // runs that were put off until another of their job, or a pause of it, has ended
+	Crowded  []int64     // targets whose runs were left where they are, as they may have no more of them
 	More     bool        // there was as much to do as was asked for: ask again at once
 }
 
@@ -81,7 +109,7 @@ WITH candidates AS MATERIALIZED (
 	SELECT due.* FROM unnest($4::timestamptz[]) WITH ORDINALITY AS f(front, n) CROSS JOIN LATERAL (
 		SELECT r.id, r.job_id, r.trigger, r.asked, r.attempt, r.effective_at FROM chronos.job_runs r
 		 WHERE r.queue = $1 AND r.priority = 10 - f.n AND r.due_at <= (SELECT clock_timestamp()) AND r.due_at >= f.front
-		   AND ` + isPending + ` AND r.job_id <> ALL($3)
+		   AND ` + isPending + ` AND r.job_id <> ALL($3) AND r.target <> ALL($6)
 		 ORDER BY r.due_at LIMIT CASE WHEN f.n > 10 THEN least($2::integer, $5::integer) ELSE $2::integer END
 		   FOR UPDATE SKIP LOCKED) due
 	 LIMIT $2::integer)
@@ -98,7 +126,7 @@ type candidate struct {
 
 // lockJobsSQL makes rivals that lease runs of the same jobs queue up, in one order.
 const lockJobsSQL = `
-SELECT id, name, spec, queue, overlap, max_concurrent, deleted_at IS NOT NULL, paused_at, paused_until, faulty_at,
+SELECT id, name, spec, queue, target, overlap, max_concurrent, deleted_at IS NOT NULL, paused_at, paused_until, faulty_at,
        faulty_at IS NOT NULL OR coalesce(paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > clock_timestamp()), false)
   FROM chronos.jobs WHERE id = ANY($1) ORDER BY id FOR UPDATE`
 
@@ -107,6 +135,7 @@ type job struct {
 	Name          string
 	Spec          json.RawMessage
 	Queue         string
+	Target        int64
 	Overlap       string
 	MaxConcurrent int
 	Deleted       bool
@@ -139,7 +168,7 @@ RETURNING r.id, r.lease_token, r.tenant, r.trigger, r.scheduled_for, r.attempt, 
 func Lease(ctx context.Context, tx pgx.Tx, c Claim) (Claimed, error) {
 	var out Claimed
 	floors, _ := c.Front.floors()
-	rows, err := tx.Query(ctx, candidatesSQL, c.Queue, c.Max, c.full(), floors, c.backfill())
+	rows, err := tx.Query(ctx, candidatesSQL, c.Queue, c.Max, c.full(), floors, c.backfill(), c.shut())
 	if err != nil {
 		return out, err
 	}
@@ -154,6 +183,7 @@ func Lease(ctx context.Context, tx pgx.Tx, c Claim) (Claimed, error) {
 		return out, err
 	}
 	v := judge(candidates, s, c)
+	out.Crowded = v.crowded
 	if err := v.replaceGoing(ctx, tx, &out); err != nil {
 		return out, err
 	}
@@ -198,7 +228,7 @@ func take(ctx context.Context, tx pgx.Tx, candidates []candidate, jobs map[int64
 			continue // the database's clock was set back between the two statements
 		}
 		j := jobs[candidates[i].JobID]
-		run.JobID, run.Job, run.Spec = j.ID, j.Name, j.Spec
+		run.JobID, run.Job, run.Spec, run.Target = j.ID, j.Name, j.Spec, j.Target
 		runs = append(runs, *run)
 	}
 	return runs, nil

@@ -154,6 +154,7 @@ type Run struct {
 	Job          string // its name
 	Tenant       string
 	Spec         json.RawMessage // the job's
+	Target       int64           // the job's
 	Trigger      Trigger
 	ScheduledFor time.Time
 	Attempt      int // this one's number, from 1

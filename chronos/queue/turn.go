@@ -127,6 +127,7 @@ type verdict struct {
 	astray  []uuid.UUID           // they belong into another queue
 	replace map[int64][]uuid.UUID // by job: runs that are to make room for the one that is taken
 	late    map[int64]time.Time   // jobs that have a row of late runs: those from before that time can be parked at once
+	crowded []int64               // targets that may have no more runs than they have
 	unused  map[int64]int         // by job: skipped instants, which don't count towards max_runs
 }
 
@@ -138,7 +139,7 @@ type waiting struct {
 	park  bool
 }
 
-// judge decides in the order of the candidates. What is beyond the claim's bound of a job is left as it is.
+// judge decides in the order of the candidates. What is beyond the claim's bound of a job or a target is left as it is.
 //
 // Runs that were asked for always start, and count as going. Of a job that doesn't allow overlap, others
 // start while fewer than max_concurrent are going, in their turn: by priority, then by when they were
@@ -148,7 +149,7 @@ type waiting struct {
 // that is late meets another only because of that, so it waits; so does a retry.
 func judge(candidates []candidate, s situation, claim Claim) verdict {
 	v := verdict{ends: map[End][]uuid.UUID{}, replace: map[int64][]uuid.UUID{}, late: map[int64]time.Time{}, unused: map[int64]int{}}
-	taken := map[int64]int{}
+	taken, received := map[int64]int{}, map[int64]int{} // by job, and by target
 	for _, c := range candidates {
 		j := s.jobs[c.JobID]
 		fresh := c.Attempt == 0 && !c.Asked
@@ -167,9 +168,14 @@ func judge(candidates []candidate, s situation, claim Claim) verdict {
 			v.end(&s, c, Skipped, ReasonReplaced)
 		case limited && !v.mayStart(&s, j, c):
 			v.hold(&s, j, c)
+		case claim.Crowded(j.Target, received[j.Target], len(v.take)):
+			if !slices.Contains(v.crowded, j.Target) {
+				v.crowded = append(v.crowded, j.Target)
+			}
 		case bound > 0 && claim.Going[c.JobID]+taken[c.JobID] >= bound:
 		default:
 			taken[c.JobID]++
+			received[j.Target]++
 			v.take = append(v.take, c)
 			s.start(c)
 		}
