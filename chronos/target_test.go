@@ -285,12 +285,44 @@ func TestADeadTargetIsLeftAloneUntilItServes(t *testing.T) {
 	}
 }
 
+// A target that was shut after its run was asked for gets nothing, and the run goes back at no cost.
+func TestNothingIsSentToATargetThatWasJustShut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newReceiver(t, nil)
+	job := w.put("job", to(r.URL, time.Hour))
+	run, _, err := w.store.TriggerJob(t.Context(), me, "job", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.service(Config{})
+	d := s.dispatcher()
+	id := job.Spec.Target.id()
+	for range breakerFailures {
+		d.to.take(id, 1)[0](targetFailed(r.URL))
+	}
+	delete(d.to.shut, id) // as it was when the claim asked
+	<-d.slots
+	if claimed, err := d.claim(t.Context(), 1); err != nil || len(claimed.Runs) != 1 {
+		t.Fatalf("claimed %+v, %v", claimed, err)
+	}
+	d.deliveries.Wait()
+	if n := len(r.all()); n != 0 {
+		t.Errorf("%d deliveries", n)
+	}
+	run, err = w.store.GetRun(t.Context(), "default", run.ID)
+	if err != nil || run.Status != queue.Pending || len(run.Attempts) != 1 || run.Attempts[0].Outcome != queue.OutcomeReleased {
+		t.Errorf("the run is %+v, %v", run, err)
+	}
+}
+
 // A job that is sent to another receiver doesn't wait for the one that it went to.
 func TestAJobThatIsSentElsewhereIsntHeldByItsOldTarget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	hang, _ := slow(t)
 	spec := to(hang.URL, time.Hour)
+	spec.Target.Webhook.Timeout = 15 * time.Minute
 	for n := range 3 {
 		w.put(fmt.Sprint("job-", n), spec)
 		if _, _, err := w.store.TriggerJob(t.Context(), me, fmt.Sprint("job-", n), nil); err != nil {
