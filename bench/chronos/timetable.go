@@ -28,9 +28,9 @@ func (c cohort) period() time.Duration {
 // timeSQL makes jobs of a template, each with its own start, as a PUT of each would: the n-th begins in its second, and at its
 // part of that. Those that would begin later than they would come round aren't due yet.
 const timeSQL = `
-INSERT INTO chronos.jobs (tenant, name, spec, labels, queue, overlap, priority, max_attempts, max_concurrent, anchor, zone_data, next_at)
+INSERT INTO chronos.jobs (tenant, name, spec, labels, queue, overlap, priority, max_attempts, max_concurrent, anchor, zone_data, next_at, target)
 SELECT t.tenant, 'job-' || n, jsonb_set(t.spec::jsonb, '{start_at}', to_jsonb(to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')))::json,
-       t.labels, t.queue, t.overlap, t.priority, t.max_attempts, t.max_concurrent, t.anchor, t.zone_data, at
+       t.labels, t.queue, t.overlap, t.priority, t.max_attempts, t.max_concurrent, t.anchor, t.zone_data, at, t.target
   FROM chronos.jobs t, generate_series(0, $2::int - 1) n,
        LATERAL (SELECT $3::timestamptz + make_interval(secs => n / $4::int + CASE WHEN $5 THEN round((n % $4::int)::numeric / $4::int, 3) ELSE 0 END::float8) AS at) a
  WHERE t.id = $1`
