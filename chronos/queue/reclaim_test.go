@@ -135,13 +135,14 @@ func TestPitfall32OnePoisonRowDoesntStopTheReaper(t *testing.T) {
 	}
 	b.Exec(t, `CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poison'; END $$`)
 	b.Exec(t, `ALTER TABLE chronos.job_runs ADD COLUMN bad boolean`)
-	b.Exec(t, `UPDATE chronos.job_runs SET bad = true`)
+	b.Exec(t, `UPDATE chronos.job_runs SET bad = true, due_at = (SELECT min(due_at) FROM chronos.job_runs)`)
 	b.Exec(t, `CREATE TRIGGER poison BEFORE UPDATE ON chronos.job_runs FOR EACH ROW WHEN (OLD.bad) EXECUTE FUNCTION poison()`)
 	var good []uuid.UUID
 	for range 20 {
 		good = append(good, b.byHand("running", "-1 minute"))
 	}
-	// Pages of two: the bad rows fill one wherever they stand in the order.
+	// Pages of two: the bad rows fill one wherever they stand in the order, also among those that came due with them.
+	b.Exec(t, `UPDATE chronos.job_runs SET due_at = (SELECT min(due_at) FROM chronos.job_runs) WHERE NOT coalesce(bad, false)`)
 	got, err := queue.ReclaimExpiredLeases(t.Context(), b.Pool, 2)
 	for got.Total() > 0 {
 		got, err = queue.ReclaimExpiredLeases(t.Context(), b.Pool, 2)
@@ -154,5 +155,39 @@ func TestPitfall32OnePoisonRowDoesntStopTheReaper(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), poison[0].String()) {
 		t.Errorf("the error is %v, want one that names the rows", err)
+	}
+}
+
+// Wherever an ended lease stands, in whichever queue and however it is paged, it is found; what is to come, or live, is not.
+func TestEndedLeasesAreFoundInEveryLane(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int{1, 3, 1000} {
+		b := newBench(t)
+		var ended, other int
+		b.Scan(t, `
+			WITH made AS (
+				INSERT INTO chronos.job_runs (job_id, queue, priority, scheduled_for, due_at, status, lease_token, leased_until)
+				SELECT 999, q, p, now(), now() + d * interval '1 minute',
+				       CASE WHEN d > 0 OR n = 0 THEN 'pending' ELSE 'leased' END, CASE WHEN d <= 0 AND n > 0 THEN gen_random_uuid() END,
+				       CASE WHEN d <= 0 AND n > 0 THEN now() + (2 * n - 3) * interval '1 hour' END
+				  FROM unnest(ARRAY['', 'default/a', 'other/b']) q, generate_series(-1, 9, 5) p, unnest(ARRAY[-60, -60, -1, 0, 60]) d, generate_series(0, 2) n
+				RETURNING leased_until < now() AS ended)
+			SELECT count(*) FILTER (WHERE ended), count(*) FILTER (WHERE ended IS NOT TRUE) FROM made`, nil, &ended, &other)
+		total := 0
+		for {
+			got, err := queue.ReclaimExpiredLeases(t.Context(), b.Pool, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Total() == 0 {
+				break
+			}
+			total += got.Total()
+		}
+		var taken, left int
+		b.Scan(t, `SELECT count(*) FILTER (WHERE spent = 1 AND status = 'pending'), count(*) FILTER (WHERE spent = 0) FROM chronos.job_runs`, nil, &taken, &left)
+		if total != ended || taken != ended || left != other {
+			t.Errorf("in pages of %d: %d of %d ended leases were reclaimed, %d taken back; %d of %d others left alone", limit, total, ended, taken, left, other)
+		}
 	}
 }
