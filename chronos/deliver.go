@@ -28,6 +28,12 @@ const (
 	settleTries = 5
 )
 
+// errand is what a delivery needs of its job's [Spec].
+type errand struct {
+	Target Target `json:"target"`
+	Retry  Retry  `json:"retry"`
+}
+
 // deliver makes one attempt and stores what came of it. While the database is away it
 // tries to store that until the lease is over; then the reaper sees to the run.
 func (d *dispatcher) deliver(dv *delivery, secrets []webhook.Secret) {
@@ -41,7 +47,7 @@ func (d *dispatcher) deliver(dv *delivery, secrets []webhook.Secret) {
 		d.giveUp(dv)
 		return
 	}
-	var spec Spec
+	var spec errand
 	if err := json.Unmarshal(dv.run.Spec, &spec); err != nil || spec.Target.Webhook == nil {
 		d.settle(dv, d.finishing(dv, &spec, webhook.Result{
 			Outcome: webhook.InvalidRequest, Class: webhook.ClassFinal, Error: "the job has no webhook any more",
@@ -132,7 +138,7 @@ func (d *dispatcher) inTx(fn func(context.Context, pgx.Tx) (queue.Finished, erro
 }
 
 // finishing ends the attempt by its result, together with others. A receiver that is gone also pauses the job.
-func (d *dispatcher) finishing(dv *delivery, spec *Spec, r webhook.Result) store {
+func (d *dispatcher) finishing(dv *delivery, spec *errand, r webhook.Result) store {
 	f := queue.Finish{Holding: dv.run.Holding(), Kind: queue.Fail, Attempt: attempt(r), Delay: spec.Retry.delay(r.RetryAfter)}
 	switch r.Class {
 	case webhook.ClassSuccess:

@@ -162,6 +162,7 @@ func (c *Client) prepare(r *Request) (*http.Request, error) {
 	if err != nil {
 		return nil, invalid("url", "can't be requested")
 	}
+	req.Header = make(http.Header, 16) // with room for all of them
 	req.Header.Set("User-Agent", c.userAgent)
 	if len(r.Body) > 0 {
 		req.Header.Set("Content-Type", "application/json")

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -34,6 +35,9 @@ func CheckHeaders(headers map[string]string) error {
 	if len(headers) > maxHeaders {
 		return invalid("headers", fmt.Sprintf("has %d headers, at most %d are allowed", len(headers), maxHeaders))
 	}
+	if len(headers) == 0 {
+		return nil
+	}
 	size := 0
 	seen := make(map[string]bool, len(headers))
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -60,19 +64,20 @@ func CheckHeaders(headers map[string]string) error {
 }
 
 func checkHeader(name, value string) error {
-	field := "headers." + clean(name, maxErrorText)
+	var reason string
 	switch {
 	case name == "":
 		return invalid("headers", "has an empty name")
 	case !httpguts.ValidHeaderFieldName(name):
-		return invalid(field, "isn't a valid header name")
+		reason = "isn't a valid header name"
 	case !httpguts.ValidHeaderFieldValue(value):
-		return invalid(field, "has a control character in its value")
+		reason = "has a control character in its value"
 	case strings.Trim(value, " \t") != value:
-		// Receivers strip it, so it would be lost on the way.
-		return invalid(field, "has space around its value")
+		reason = "has space around its value" // which receivers strip, so it would be lost on the way
+	default:
+		return nil
 	}
-	return nil
+	return invalid("headers."+clean(name, maxErrorText), reason)
 }
 
 // setHeaders fills h: first the tenant's, which can't touch the rest, then the
@@ -91,7 +96,7 @@ func (r *Request) setHeaders(h http.Header) error {
 		h.Set(name, value)
 	}
 	h.Set(HeaderID, r.ID)
-	h.Set(HeaderTimestamp, fmt.Sprint(r.Timestamp.Unix()))
+	h.Set(HeaderTimestamp, strconv.FormatInt(r.Timestamp.Unix(), 10))
 	h.Set(HeaderSignature, Signature(r.ID, r.Timestamp, r.Body, r.Secrets...))
 	return nil
 }

@@ -133,7 +133,7 @@ SELECT id, name, spec, queue, target, overlap, max_concurrent, deleted_at IS NOT
 type job struct {
 	ID            int64
 	Name          string
-	Spec          json.RawMessage
+	Spec          []byte // not a json.RawMessage, which would be parsed to be read
 	Queue         string
 	Target        int64
 	Overlap       string
