@@ -202,3 +202,22 @@ func wantRefused(t *testing.T, g *webhook.Guard, url string, kind error, reason 
 		t.Errorf("%.80q: got %v, want %v with %q", url, err, kind, reason)
 	}
 }
+
+func TestOriginIsOneForAllThatGoesToOnePlace(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"https://Example.com/a?b#c":     "https://example.com",
+		"HTTPS://example.com:443":       "https://example.com",
+		"http://example.com:0080/x":     "http://example.com",
+		"http://example.com:443/":       "http://example.com:443",
+		"http://example.com:8080":       "http://example.com:8080",
+		"http://[2001:DB8::1]/":         "http://[2001:db8::1]",
+		"http://[2001:db8::1]:8080/a/b": "http://[2001:db8::1]:8080",
+		"/relative":                     "",
+		"http://%zz":                    "",
+	} {
+		if got := webhook.Origin(url); got != want {
+			t.Errorf("the origin of %s is %q, want %q", url, got, want)
+		}
+	}
+}
