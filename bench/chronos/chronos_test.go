@@ -27,7 +27,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 func TestARunOfEverythingFillsThePage(t *testing.T) {
 	t.Parallel()
 	figures := map[string][]float64{
-		perSecond: {100, 200}, seconds: {1, 2}, p50: {1e3, 2e3}, p99: {2e3, 3e3}, highest: {5e3, 6e3}, gap: {900, 1000}, lost: {0, 0}, doubled: {0, 0}, samples: {10, 10},
+		perSecond: {100, 200}, seconds: {1, 2}, p50: {1e3, 2e3}, p99: {2e3, 3e3}, highest: {5e3, 6e3}, gap: {900, 1000}, lost: {0, 0}, coreReplica: {0.2, 0.3}, coreServer: {0.2, 0.3}, doubled: {0, 0}, samples: {10, 10},
 	}
 	row := func(name string, f family) Row { return Row{Name: name, Family: f, Figures: figures} }
 	all := Results{
@@ -37,6 +37,7 @@ func TestARunOfEverythingFillsThePage(t *testing.T) {
 			row(latenessName(string(familyHoldfast), cohort{jobs: 1_000_000, rate: 1000, spread: true}), familyHoldfast),
 			row(latenessName(string(familyHoldfast), cohort{jobs: 1_000_000, rate: 1000}), familyHoldfast),
 		}},
+		"idle":     {Rows: []Row{row(nameIdle, familyHoldfast)}},
 		"cron":     {Rows: []Row{row("pg_cron", familyPgCron)}},
 		"deadrows": {Rows: []Row{row(nameOurs+without, familyHoldfast), row(nameOurs+with, familyHoldfast)}},
 	}

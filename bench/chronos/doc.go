@@ -16,6 +16,7 @@
 //     the same requests to the same receiver over as many connections.
 //   - lateness: from the instant of a schedule to the arrival at the receiver, which is on the same clock. River's periodic jobs work in
 //     process: from the instant to the first line of the worker.
+//   - idle: what two replicas and their PostgreSQL use of a core while a million jobs wait for instants an hour away.
 //   - cron: the same for pg_cron, which, in the version that Debian has, knows whole minutes only: its jobs are a statement each, due at one minute, so
 //     that nothing but the lateness can be compared.
 //   - leader: the leading replica is killed, frozen, or cut off without a packet that says so, while jobs tick each second. The gap is until another

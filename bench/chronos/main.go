@@ -58,6 +58,7 @@ var loads = []load{
 	{"noop", "Runs that do nothing", runNoop, noopTable, drawNoop},
 	{"burst", "Webhooks due at one instant", runBurst, burstTable, drawBurst},
 	{"lateness", "Lateness of the start", runLateness, latenessTable, drawLateness},
+	{"idle", "Nothing is due", runIdle, idleTable, nil},
 	{"cron", "Lateness of pg_cron", runCron, latenessTable, nil},
 	{"leader", "A leader that is lost", runLeader, leaderTable, nil},
 	{"deadrows", "Dead rows", runDeadRows, deadRowsTable, drawDeadRows},

@@ -67,6 +67,7 @@ var goals = []goal{
 		"Lateness with a million jobs, 1,000 at one instant: the last", "lateness", "< 200 ms", "< 200 ms", under(200e3),
 		of(latenessName(string(familyHoldfast), cohort{jobs: 1_000_000, rate: 1000}), highest), figure.Duration,
 	},
+	{"Nothing due, a million jobs: what the busier replica uses of a core", "idle", "< 1 %", "< 1 %", under(1), of(nameIdle, coreReplica), percent},
 	{"Leader killed: until the next leads", "leader", "< 2 s", "< 2 s", under(2000), of("Leader "+losses[0].name, gap), milliseconds},
 	{"Leader frozen: until the next leads", "leader", "< 15 s", "< 15 s", under(15000), of("Leader "+losses[1].name, gap), milliseconds},
 	{"Leader cut off silently: until the next leads", "leader", "< 15 s", "< 15 s", under(15000), of("Leader "+losses[2].name, gap), milliseconds},

@@ -43,6 +43,9 @@ const (
 	lost      = "lost"
 	doubled   = "doubled"
 	samples   = "samples"
+
+	coreReplica = "core_replica_percent"
+	coreServer  = "core_postgresql_percent"
 )
 
 func newRow(name string, f family, note string) *Row {
