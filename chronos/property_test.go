@@ -69,7 +69,8 @@ func may(rt *rapid.T, err error, allowed ...error) {
 	rt.Fatalf("refused with %v", err)
 }
 
-// TestC1ToC8HoldUnderRandomCommands gives random commands to two replicas and checks every invariant after each.
+// TestC1ToC8HoldUnderRandomCommands gives random commands to two replicas, one by one and several at once, and checks every
+// invariant after each.
 func TestC1ToC8HoldUnderRandomCommands(t *testing.T) {
 	t.Parallel()
 	base := newWorld(t)
@@ -204,7 +205,8 @@ func TestC1ToC8HoldUnderRandomCommands(t *testing.T) {
 					w.deadly[h.Token.String()] = true
 				}
 			},
-			"": func(rt *rapid.T) { w.check(rt) },
+			"together": w.together,
+			"":         func(rt *rapid.T) { w.check(rt) },
 		})
 		w.drain(rt)
 	})
