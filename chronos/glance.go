@@ -71,8 +71,9 @@ func (s *Store) LatestRuns(ctx context.Context, jobs []Job, limit int) (map[int6
 // so the number of rows to look at is bounded instead.
 const troublesSQL = `
 SELECT r.id, coalesce(j.name, ''), r.status, r.trigger, r.scheduled_for, r.effective_at, r.created_at, r.finished_at, r.reason, r.missed,
-       r.payload, r.result, r.attempts, r.attempt, NULL::text, NULL::timestamptz, NULL::jsonb
-  FROM (SELECT id, job_id, status, trigger, scheduled_for, effective_at, created_at, finished_at, reason, missed, payload, result, attempts, attempt
+       r.payload, r.result, r.attempts, r.attempt, r.worker, r.started_at, r.answer, r.outcome
+  FROM (SELECT id, job_id, status, trigger, scheduled_for, effective_at, created_at, finished_at, reason, missed, payload, result, attempts, attempt,
+               worker, started_at, answer, outcome
           FROM chronos.run_history WHERE tenant = $1 ORDER BY scheduled_for DESC, id DESC LIMIT $2) r
   LEFT JOIN chronos.jobs j ON j.id = r.job_id
  WHERE r.status IN ('failed', 'missed', 'skipped') AND r.reason IS DISTINCT FROM 'paused'

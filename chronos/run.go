@@ -32,25 +32,26 @@ type Run struct {
 // runsSQL is both places where runs are, as one; %s is what of each is wanted.
 const runsSQL = `
 SELECT r.id, coalesce(j.name, ''), r.status, r.trigger, r.scheduled_for, r.effective_at, r.created_at, r.finished_at, r.reason, r.missed,
-       r.payload, r.result, r.attempts, r.attempt, r.worker, r.started_at, r.answer
+       r.payload, r.result, r.attempts, r.attempt, r.worker, r.started_at, r.answer, r.outcome
   FROM ((SELECT id, job_id, status, trigger, scheduled_for, effective_at, created_at, NULL::timestamptz AS finished_at,
-                NULL::text AS reason, missed, payload, NULL::json AS result, attempts, attempt, worker, started_at, answer
+                NULL::text AS reason, missed, payload, NULL::json AS result, attempts, attempt, worker, started_at, answer, NULL::json AS outcome
            FROM chronos.job_runs r WHERE %[1]s)
         UNION ALL
         (SELECT id, job_id, status, trigger, scheduled_for, effective_at, created_at, finished_at,
-                reason, missed, payload, result, attempts, attempt, NULL, NULL, NULL
+                reason, missed, payload, result, attempts, attempt, worker, started_at, answer, outcome
            FROM chronos.run_history r WHERE %[1]s)) r
   LEFT JOIN chronos.jobs j ON j.id = r.job_id`
 
 func scanRun(row pgx.CollectableRow) (Run, error) {
 	var (
-		r                        Run
-		reason, worker           *string
-		missed, attempts, answer []byte
-		current                  queue.Attempt
+		r                Run
+		reason, worker   *string
+		missed, attempts []byte
+		answer, outcome  []byte
+		last             queue.Attempt // that is going, or ended the run
 	)
 	err := row.Scan(&r.ID, &r.Job, &r.Status, &r.Trigger, &r.ScheduledFor, &r.EffectiveAt, &r.CreatedAt, &r.FinishedAt, &reason, &missed,
-		&r.Payload, &r.Result, &attempts, &current.Number, &worker, &current.StartedAt, &answer)
+		&r.Payload, &r.Result, &attempts, &last.Number, &worker, &last.StartedAt, &answer, &outcome)
 	if err != nil {
 		return r, err
 	}
@@ -65,18 +66,26 @@ func scanRun(row pgx.CollectableRow) (Run, error) {
 	if err := json.Unmarshal(attempts, &r.Attempts); err != nil {
 		return r, fmt.Errorf("attempts of run %s: %w", r.ID, err)
 	}
-	if r.Status == queue.Leased || r.Status == queue.Running {
-		if answer != nil {
-			if err := json.Unmarshal(answer, &current); err != nil {
-				return r, fmt.Errorf("answer of run %s: %w", r.ID, err)
-			}
-		}
-		if worker != nil {
-			current.Worker = *worker
-		}
-		current.Outcome = string(r.Status)
-		r.Attempts = append(r.Attempts, current)
+	going := r.Status == queue.Leased || r.Status == queue.Running
+	if !going && outcome == nil {
+		return r, nil
 	}
+	if worker != nil {
+		last.Worker = *worker
+	}
+	for _, text := range [][]byte{answer, outcome} {
+		if text == nil {
+			continue
+		}
+		if err := json.Unmarshal(text, &last); err != nil {
+			return r, fmt.Errorf("last attempt of run %s: %w", r.ID, err)
+		}
+	}
+	last.FinishedAt = r.FinishedAt
+	if going {
+		last.Outcome = string(r.Status)
+	}
+	r.Attempts = append(r.Attempts, last)
 	return r, nil
 }
 

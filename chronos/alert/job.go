@@ -94,8 +94,9 @@ func keep(ctx context.Context, tx pgx.Tx, jobs map[int64]*job, news []News) erro
 
 // endedSQL reads what has just been moved to history.
 const endedSQL = `
-SELECT id, job_id, status, coalesce(reason, ''), trigger, scheduled_for, effective_at, finished_at, attempt, coalesce(attempts->-1->>'error', ''),
-       (attempts->0->>'started_at')::timestamptz
+SELECT id, job_id, status, coalesce(reason, ''), trigger, scheduled_for, effective_at, finished_at, attempt,
+       coalesce(CASE WHEN outcome IS NULL THEN attempts->-1->>'error' ELSE outcome->>'error' END, ''),
+       coalesce((attempts->0->>'started_at')::timestamptz, started_at)
   FROM chronos.run_history WHERE id = ANY($1) AND finished_at > now() - interval '1 hour' AND status IN ('succeeded', 'failed')
  ORDER BY finished_at, id`
 

@@ -63,13 +63,13 @@ func Retry(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID) error {
 	}
 	tag, err := tx.Exec(ctx, `
 		WITH back AS (
-			DELETE FROM chronos.run_history h
-			 WHERE h.id = $1 AND h.tenant = $2 AND h.status IN ('failed', 'cancelled', 'missed')
-			RETURNING h.*)
+			DELETE FROM chronos.run_history r
+			 WHERE r.id = $1 AND r.tenant = $2 AND r.status IN ('failed', 'cancelled', 'missed')
+			RETURNING r.*, r.attempts || `+lastAttempts+` AS all_attempts)
 		INSERT INTO chronos.job_runs (id, job_id, tenant, queue, priority, max_attempts, scheduled_for, effective_at, created_at,
 		       trigger, asked, attempt, payload, missed, attempts, watched)
 		SELECT b.id, b.job_id, b.tenant, j.queue, j.priority, j.max_attempts, b.scheduled_for, b.effective_at, b.created_at,
-		       b.trigger, true, b.attempt, b.payload, b.missed, b.attempts, j.watched
+		       b.trigger, true, b.attempt, b.payload, b.missed, b.all_attempts, j.watched
 		  FROM back b JOIN chronos.jobs j ON j.id = b.job_id`, id, tenant)
 	if err != nil {
 		return err

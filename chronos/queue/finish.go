@@ -174,11 +174,8 @@ WITH gone AS (
 	 WHERE r.id = ANY($1) AND r.id = f.id AND r.lease_token = f.token AND (f.whose = '' OR r.tenant = f.whose) AND ` + held + `
 	RETURNING r.*, f.ended, f.reason, f.came, f.result),
 moved AS (
-INSERT INTO chronos.run_history (id, job_id, tenant, scheduled_for, effective_at, created_at, finished_at, status, trigger, reason,
-       missed, attempt, payload, result, attempts)
-SELECT r.id, r.job_id, r.tenant, r.scheduled_for, r.effective_at, r.created_at, clock_timestamp(), r.ended, r.trigger, r.reason,
-       r.missed, r.attempt, r.payload, r.result::json, r.attempts || jsonb_build_array(` + attemptFacts + ` || r.came::jsonb)
-  FROM gone r)
+INSERT INTO chronos.run_history (` + historyColumns + `)
+SELECT ` + movedColumns + `, r.lease_token, r.ended, r.reason, r.result::json, r.came::json FROM gone r)
 SELECT id, job_id, attempt, queue, watched, late_at IS NOT NULL FROM gone`
 
 // againSQL puts runs back that are to be tried again.
@@ -300,9 +297,9 @@ func (f Finish) repeated(ctx context.Context, tx pgx.Tx) (Finished, error) {
 func attemptsOf(ctx context.Context, tx pgx.Tx, tenant string, id uuid.UUID) ([]Attempt, error) {
 	var text []byte
 	err := tx.QueryRow(ctx, `
-		SELECT attempts FROM chronos.job_runs WHERE id = $1 AND ($2 = '' OR tenant = $2)
+		SELECT r.attempts FROM chronos.job_runs r WHERE r.id = $1 AND ($2 = '' OR r.tenant = $2)
 		UNION ALL
-		SELECT attempts FROM chronos.run_history WHERE id = $1 AND ($2 = '' OR tenant = $2)
+		SELECT r.attempts || `+lastAttempts+` FROM chronos.run_history r WHERE r.id = $1 AND ($2 = '' OR r.tenant = $2)
 		LIMIT 1`, id, tenant).Scan(&text)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, ErrNotFound

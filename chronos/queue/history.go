@@ -19,12 +19,20 @@ WITH gone AS (
 	DELETE FROM chronos.job_runs r WHERE `
 	moveTail = `
 	RETURNING r.*)
-INSERT INTO chronos.run_history (id, job_id, tenant, scheduled_for, effective_at, created_at, finished_at, status, trigger, reason,
-       missed, attempt, payload, result, attempts)
-SELECT r.id, r.job_id, r.tenant, r.scheduled_for, r.effective_at, r.created_at, clock_timestamp(), $1, r.trigger, $2::text,
-       r.missed, r.attempt, r.payload, $4::text::json, r.attempts || CASE WHEN $3::jsonb IS NULL OR r.status = 'pending' THEN '[]' ELSE ` + attemptOf + ` END
+INSERT INTO chronos.run_history (` + historyColumns + `)
+SELECT ` + movedColumns + `, r.lease_token, $1, $2::text, $4::text::json, CASE WHEN r.status <> 'pending' THEN $3::text::json END
   FROM gone r
 RETURNING id, job_id`
+
+	// historyColumns are those of a run that had been in job_runs; movedColumns what the first of them get.
+	historyColumns = `id, job_id, tenant, scheduled_for, effective_at, created_at, finished_at, trigger,
+       missed, payload, attempts, attempt, worker, started_at, answer, lease_token, status, reason, result, outcome`
+	movedColumns = `r.id, r.job_id, r.tenant, r.scheduled_for, r.effective_at, r.created_at, clock_timestamp(), r.trigger,
+       r.missed, r.payload, r.attempts, r.attempt, r.worker, r.started_at, r.answer`
+
+	// lastAttempts is the last attempt of r, a row of history, in an array as with the others; or an empty one.
+	lastAttempts = `CASE WHEN r.outcome IS NULL THEN '[]' ELSE jsonb_build_array(jsonb_build_object('number', r.attempt, 'worker', coalesce(r.worker, ''),
+		'started_at', r.started_at, 'finished_at', r.finished_at, 'token', r.lease_token) || coalesce(r.answer, '{}') || r.outcome::jsonb) END`
 
 	// attemptOf is the record of the current attempt of r, with $3 what came of it.
 	attemptOf = `jsonb_build_array(` + attemptFacts + ` || $3::jsonb)`

@@ -63,16 +63,14 @@ gone AS (
 	 WHERE r.id = e.id AND e.last AND r.status IN ('leased', 'running') AND r.leased_until < clock_timestamp()
 	RETURNING r.*),
 moved AS (
-	INSERT INTO chronos.run_history (id, job_id, tenant, scheduled_for, effective_at, created_at, finished_at, status, trigger, reason,
-	       missed, attempt, payload, attempts)
-	SELECT r.id, r.job_id, r.tenant, r.scheduled_for, r.effective_at, r.created_at, clock_timestamp(), 'failed', r.trigger, '` + OutcomeLeaseExpired + `',
-	       r.missed, r.attempt, r.payload, r.attempts || ` + reapedAttempt + `
-	  FROM gone r
-	)
+	INSERT INTO chronos.run_history (` + historyColumns + `)
+	SELECT ` + movedColumns + `, NULL, 'failed', '` + OutcomeLeaseExpired + `', NULL, ` + reapedOutcome + ` FROM gone r)
 SELECT id, job_id, true, false, false FROM again UNION ALL SELECT id, job_id, false, watched, late_at IS NOT NULL FROM gone`
 
 const reapedAttempt = `jsonb_build_array(jsonb_build_object('number', r.attempt, 'worker', coalesce(r.worker, ''), 'started_at', r.started_at,
-	'finished_at', clock_timestamp()) || coalesce(r.answer, '{}') || '{"outcome": "` + OutcomeLeaseExpired + `"}')`
+	'finished_at', clock_timestamp()) || coalesce(r.answer, '{}') || ` + reapedOutcome + `)`
+
+const reapedOutcome = `'{"outcome": "` + OutcomeLeaseExpired + `"}'`
 
 // Reclaimed counts what a reaper took back.
 type Reclaimed struct {
