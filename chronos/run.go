@@ -34,7 +34,7 @@ const runsSQL = `
 SELECT r.id, coalesce(j.name, ''), r.status, r.trigger, r.scheduled_for, r.effective_at, r.created_at, r.finished_at, r.reason, r.missed,
        r.payload, r.result, r.attempts, r.attempt, r.worker, r.started_at, r.answer, r.outcome
   FROM ((SELECT id, job_id, status, trigger, scheduled_for, effective_at, created_at, NULL::timestamptz AS finished_at,
-                NULL::text AS reason, missed, payload, NULL::json AS result, attempts, attempt, worker, started_at, answer, NULL::json AS outcome
+                NULL::text AS reason, missed, payload, NULL::json AS result, attempts, attempt, worker, started_at, answer, NULL::jsonb AS outcome
            FROM chronos.job_runs r WHERE %[1]s)
         UNION ALL
         (SELECT id, job_id, status, trigger, scheduled_for, effective_at, created_at, finished_at,

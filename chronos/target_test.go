@@ -384,7 +384,7 @@ func TestBadReceiversAtOnceKeepNobodyWaiting(t *testing.T) {
 		r.wait(n + 1)
 	}
 	w.await(`SELECT count(*) = 100 FROM chronos.run_history`)
-	rows, err := w.Pool.Query(t.Context(), `SELECT DISTINCT j.name, h.status, coalesce(h.reason, ''), length(h.attempts->-1->>'response') FROM chronos.run_history h JOIN chronos.jobs j ON j.id = h.job_id`)
+	rows, err := w.Pool.Query(t.Context(), `SELECT DISTINCT j.name, h.status, coalesce(h.reason, ''), length(h.outcome->>'response') FROM chronos.run_history h JOIN chronos.jobs j ON j.id = h.job_id`)
 	if err != nil {
 		t.Fatal(err)
 	}

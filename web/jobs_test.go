@@ -125,7 +125,7 @@ func TestJobTextIsEscaped(t *testing.T) {
 	y.put("pulled", nil)
 	failed := y.run("pulled", evil)
 	y.db.Exec(t, `UPDATE chronos.run_history SET payload = to_json($1::text), result = to_json($1::text), reason = $1,
-		outcome = jsonb_set(outcome::jsonb, '{response}', to_jsonb($1::text))`, evil)
+		outcome = jsonb_set(outcome, '{response}', to_jsonb($1::text))`, evil)
 	for _, path := range []string{"/", "/jobs/leap", "/jobs/pulled", "/runs", "/runs/" + failed.String()} {
 		y.escaped(path)
 	}

@@ -7,6 +7,6 @@ ALTER TABLE run_history
     ADD COLUMN started_at timestamptz,
     ADD COLUMN lease_token uuid,
     ADD COLUMN answer jsonb,
-    ADD COLUMN outcome json;
+    ADD COLUMN outcome jsonb;
 COMMENT ON COLUMN run_history.attempts IS 'The attempts before the last. Of a run without outcome: all of them.';
 COMMENT ON COLUMN run_history.outcome IS 'What came of the last attempt, whose other facts stand in the columns attempt, worker, started_at, finished_at, lease_token and answer, as the run had them: so a run is moved here without a document being built. NULL: it ended without one.';

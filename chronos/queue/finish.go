@@ -175,7 +175,7 @@ WITH gone AS (
 	RETURNING r.*, f.ended, f.reason, f.came, f.result),
 moved AS (
 INSERT INTO chronos.run_history (` + historyColumns + `)
-SELECT ` + movedColumns + `, r.lease_token, r.ended, r.reason, r.result::json, r.came::json FROM gone r)
+SELECT ` + movedColumns + `, r.lease_token, r.ended, r.reason, r.result::json, r.came::jsonb FROM gone r)
 SELECT id, job_id, attempt, queue, watched, late_at IS NOT NULL FROM gone`
 
 // againSQL puts runs back that are to be tried again.

@@ -20,7 +20,7 @@ WITH gone AS (
 	moveTail = `
 	RETURNING r.*)
 INSERT INTO chronos.run_history (` + historyColumns + `)
-SELECT ` + movedColumns + `, r.lease_token, $1, $2::text, $4::text::json, CASE WHEN r.status <> 'pending' THEN $3::text::json END
+SELECT ` + movedColumns + `, r.lease_token, $1, $2::text, $4::text::json, CASE WHEN r.status <> 'pending' THEN $3::text::jsonb END
   FROM gone r
 RETURNING id, job_id`
 
@@ -32,7 +32,7 @@ RETURNING id, job_id`
 
 	// lastAttempts is the last attempt of r, a row of history, in an array as with the others; or an empty one.
 	lastAttempts = `CASE WHEN r.outcome IS NULL THEN '[]' ELSE jsonb_build_array(jsonb_build_object('number', r.attempt, 'worker', coalesce(r.worker, ''),
-		'started_at', r.started_at, 'finished_at', r.finished_at, 'token', r.lease_token) || coalesce(r.answer, '{}') || r.outcome::jsonb) END`
+		'started_at', r.started_at, 'finished_at', r.finished_at, 'token', r.lease_token) || coalesce(r.answer, '{}') || r.outcome) END`
 
 	// attemptOf is the record of the current attempt of r, with $3 what came of it.
 	attemptOf = `jsonb_build_array(` + attemptFacts + ` || $3::jsonb)`
