@@ -147,7 +147,7 @@ func (d *dispatcher) finishing(dv *delivery, spec *errand, r webhook.Result) sto
 		f.Final = true
 	}
 	if r.Class != webhook.ClassGone {
-		return func(context.Context) (queue.Finished, error) { return d.finisher.end(f) }
+		return func(context.Context) (queue.Finished, error) { return d.store.finisher.end(f, time.Time{}) }
 	}
 	return d.inTx(func(ctx context.Context, tx pgx.Tx) (queue.Finished, error) {
 		done, err := f.End(ctx, tx)

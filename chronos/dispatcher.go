@@ -42,8 +42,7 @@ type dispatcher struct {
 	behind time.Time // when a claim last left no target's runs; lead's alone
 	log    *slog.Logger
 
-	finisher *finisher
-	secrets  map[string]knownSecrets // by tenant; lead's alone
+	secrets map[string]knownSecrets // by tenant; lead's alone
 
 	deliveries sync.WaitGroup
 }

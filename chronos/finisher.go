@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -32,9 +33,10 @@ type finisher struct {
 
 // ending is an attempt that waits for its end to be stored.
 type ending struct {
-	finish queue.Finish
-	turn   chan struct{} // closed when a lane is handed to it
-	done   chan struct{} // closed when out and err are there
+	finish   queue.Finish
+	deadline time.Time     // after it the end is refused; zero: none
+	turn     chan struct{} // closed when a lane is handed to it
+	done     chan struct{} // closed when out and err are there
 
 	handed bool // the lane was; the finisher's mu guards it
 	out    queue.Finished
@@ -43,9 +45,10 @@ type ending struct {
 
 var errNotStored = errors.New("it wasn't stored")
 
-// end stores the end of an attempt, as [queue.Finish.End] does.
-func (f *finisher) end(finish queue.Finish) (queue.Finished, error) {
-	e := &ending{finish: finish, turn: make(chan struct{}), done: make(chan struct{}), err: errNotStored}
+// end stores the end of an attempt, as [queue.Finish.End] does, before the deadline, which is like that of a
+// [Caller], or not at all.
+func (f *finisher) end(finish queue.Finish, deadline time.Time) (queue.Finished, error) {
+	e := &ending{finish: finish, deadline: deadline, turn: make(chan struct{}), done: make(chan struct{}), err: errNotStored}
 	f.mu.Lock()
 	f.queue = append(f.queue, e)
 	if f.lanes < finishLanes {
@@ -100,8 +103,12 @@ func (f *finisher) work() {
 // endAll stores a batch in one transaction. If the database refuses that, it finds out which attempt spoils it.
 func (s *Store) endAll(batch []*ending) {
 	finishes := make([]queue.Finish, len(batch))
+	var first time.Time // of the deadlines
 	for i, e := range batch {
 		finishes[i] = e.finish
+		if !e.deadline.IsZero() && (first.IsZero() || e.deadline.Before(first)) {
+			first = e.deadline
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
@@ -110,8 +117,10 @@ func (s *Store) endAll(batch []*ending) {
 		errs []error
 	)
 	err := queue.InTx(ctx, s.pool, pg.TxOptions{RepeatUnknown: true}, func(tx pgx.Tx) (err error) {
-		out, errs, err = queue.EndAll(ctx, tx, finishes)
-		return err
+		if out, errs, err = queue.EndAll(ctx, tx, finishes); err != nil {
+			return err
+		}
+		return s.clock.InTime(ctx, tx, first)
 	})
 	switch {
 	case err == nil:

@@ -165,7 +165,7 @@ func (s *Service) dispatcher() *dispatcher {
 	d := &dispatcher{
 		store: s.store, client: s.client, flight: s.flight, worker: s.id.String(), log: s.log,
 		slots: make(chan struct{}, s.cfg.Concurrency), perJob: max(1, s.cfg.Concurrency/jobShare),
-		front: front, finisher: &finisher{store: s.store},
+		front: front,
 	}
 	d.to = newTargets(s.cfg.Concurrency, front, func() { s.store.bell.ringHere("") }, s.store.metrics.breakers, s.log)
 	d.giveBack(s.cfg.Concurrency)

@@ -24,10 +24,14 @@ type Store struct {
 	metrics *metrics
 	bell    *bell
 	fronts  fronts
+
+	finisher *finisher // of deliveries and of what workers report
 }
 
 func newStore(pool *pgxpool.Pool, clock *pg.Clock, guard *webhook.Guard, m *metrics) *Store {
-	return &Store{pool: pool, clock: clock, guard: guard, metrics: m, bell: newBell()}
+	s := &Store{pool: pool, clock: clock, guard: guard, metrics: m, bell: newBell()}
+	s.finisher = &finisher{store: s}
+	return s
 }
 
 // Caller is on whose behalf, and until when, a command is carried out.

@@ -133,6 +133,10 @@ func (s *Store) CompleteRun(ctx context.Context, c Caller, h queue.Holding, resu
 		Holding: h, Tenant: c.Tenant, Kind: queue.Complete, Result: result,
 		Attempt: queue.Attempt{Outcome: string(webhook.Succeeded)},
 	}
+	if c.Key.Value == "" { // its token makes it repeatable, and others may share its transaction
+		done, err := s.finisher.end(f, c.Deadline)
+		return s.counted(done, false, err)
+	}
 	return s.counted(command(ctx, s, c, func(tx pgx.Tx) (queue.Finished, error) { return f.End(ctx, tx) }))
 }
 

@@ -269,7 +269,8 @@ func carryOut(ctx context.Context, tx pgx.Tx, all []Finish, out []Finished, errs
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil || len(jobs) == 0 {
 		return err
 	}
-	woke, err := NextTurn(ctx, tx, jobs)
+	slices.Sort(jobs)
+	woke, err := NextTurn(ctx, tx, slices.Compact(jobs))
 	for i := range out {
 		out[i].Woke = woke > 0
 	}

@@ -178,25 +178,15 @@ func endOrphans(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, jobs []int64) e
 
 // text is what is known of an attempt, without what the database adds.
 func (a Attempt) text() (string, error) {
-	facts := map[string]any{"outcome": a.Outcome}
-	if a.StatusCode != 0 {
-		facts["status_code"] = a.StatusCode
-	}
-	if a.LatencyMS != nil {
-		facts["latency_ms"] = *a.LatencyMS
-	}
-	if a.Response != "" {
-		facts["response"] = a.Response
-	}
-	if a.Error != "" {
-		facts["error"] = a.Error
-	}
-	if a.Finish != "" {
-		facts["finish"], facts["then"] = a.Finish, a.Then
-	}
-	if a.NextDueAt != nil {
-		facts["next_due_at"] = a.NextDueAt
-	}
-	text, err := json.Marshal(facts)
+	text, err := json.Marshal(struct {
+		Outcome    string     `json:"outcome"`
+		StatusCode int        `json:"status_code,omitempty"`
+		LatencyMS  *int64     `json:"latency_ms,omitempty"`
+		Response   string     `json:"response,omitempty"`
+		Error      string     `json:"error,omitempty"`
+		Finish     Kind       `json:"finish,omitempty"`
+		Then       Status     `json:"then,omitempty"`
+		NextDueAt  *time.Time `json:"next_due_at,omitempty"`
+	}{a.Outcome, a.StatusCode, a.LatencyMS, a.Response, a.Error, a.Finish, a.Then, a.NextDueAt})
 	return string(text), err
 }
