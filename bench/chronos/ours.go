@@ -19,9 +19,9 @@ import (
 
 const (
 	// ourWorkers work in process, each with a connection.
-	ourWorkers = 2
+	ourWorkers = 3
 	// ourBatch is how many runs each leases, and ends, at once.
-	ourBatch = 1000
+	ourBatch = 2000
 	// fillBatch is how many runs are planned at once, as many as the planner does.
 	fillBatch = 5000
 	// noopJobs is how many jobs the runs belong to.
