@@ -20,6 +20,8 @@ const (
 	breakerFailures = 10
 	// breakerPause is how long it then is left alone, before one delivery tries it again.
 	breakerPause = 5 * time.Second
+	// leastClaim is how many runs a claim asks for at least, if as many slots are free: see demand.
+	leastClaim = 32
 	// maxQuietTargets bounds the targets that are remembered for failures alone, while nothing goes to them.
 	maxQuietTargets = 10_000
 )
@@ -71,20 +73,26 @@ func newTargets(total int, front *queue.Front, bell func(), open prometheus.Gaug
 	}
 }
 
-// demand completes a claim with what may be taken of each target.
+// demand completes a claim with what may be taken of each target. What is due next probably goes where most has gone, so it asks for no more
+// than that target may have: runs that a claim leaves cost it as much as those that it takes.
 func (t *targets) demand(c *queue.Claim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.Free, c.Targets, c.Probed = t.total-t.busy, make(map[int64]int, len(t.of)), map[int64]bool{}
 	c.Shut = slices.Collect(maps.Keys(t.shut))
+	most := 0
 	for id, to := range t.of {
 		if to.going > 0 {
 			c.Targets[id] = to.going
+		}
+		if t.shut[id] == nil {
+			most = max(most, to.going)
 		}
 		if to.broken {
 			c.Probed[id] = true
 		}
 	}
+	c.Max = min(c.Max, max(leastClaim, (c.Free-most+1)/2))
 }
 
 // crowded takes in which targets a claim left runs of, and reports whether one of them still can't take them.
