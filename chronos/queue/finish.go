@@ -245,7 +245,7 @@ func carryOut(ctx context.Context, tx pgx.Tx, all []Finish, out []Finished, errs
 			got         Finished
 			tells, look bool
 		)
-		_, err := pgx.ForEachRow(rows, []any{&id, &got.JobID, &got.Attempt, &got.Queue, &tells, &look}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{raw(&id), &got.JobID, &got.Attempt, &got.Queue, &tells, &look}, func() error {
 			i := index[id]
 			errs[i] = nil
 			out[i].JobID, out[i].Attempt, out[i].Queue = got.JobID, got.Attempt, got.Queue

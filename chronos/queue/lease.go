@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -113,7 +114,12 @@ WITH candidates AS MATERIALIZED (
 		 ORDER BY r.due_at LIMIT CASE WHEN f.n > 10 THEN least($2::integer, $5::integer) ELSE $2::integer END
 		   FOR UPDATE SKIP LOCKED) due
 	 LIMIT $2::integer)
-SELECT id, job_id, trigger, asked, attempt, effective_at FROM candidates`
+SELECT id, job_id, trigger, asked, attempt, effective_at,
+       NOT EXISTS (SELECT 1 FROM chronos.jobs j WHERE j.id = ANY(ARRAY(SELECT DISTINCT job_id FROM candidates)) AND NOT (` + isPlain + `))
+  FROM candidates`
+
+// isPlain says of a job that its runs may all start, however many: to lease some, nobody has to know of others, or to change the job.
+const isPlain = `j.overlap = 'allow' AND j.deleted_at IS NULL AND j.paused_at IS NULL AND j.faulty_at IS NULL`
 
 type candidate struct {
 	ID          uuid.UUID
@@ -124,11 +130,14 @@ type candidate struct {
 	EffectiveAt time.Time
 }
 
-// lockJobsSQL makes rivals that lease runs of the same jobs queue up, in one order.
+// lockJobsSQL makes rivals that lease runs of the same jobs queue up, in one order. Where all of the jobs are plain they share
+// the lock: it keeps off only those who would change the jobs.
 const lockJobsSQL = `
 SELECT id, name, spec, queue, target, overlap, max_concurrent, deleted_at IS NOT NULL, paused_at, paused_until, faulty_at,
-       faulty_at IS NOT NULL OR coalesce(paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > clock_timestamp()), false)
-  FROM chronos.jobs WHERE id = ANY($1) ORDER BY id FOR UPDATE`
+       faulty_at IS NOT NULL OR coalesce(paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > clock_timestamp()), false), ` + isPlain + `
+  FROM chronos.jobs j WHERE id = ANY($1) ORDER BY id FOR UPDATE`
+
+var sharePlainJobsSQL = strings.Replace(lockJobsSQL, "FOR UPDATE", "FOR SHARE", 1)
 
 type job struct {
 	ID            int64
@@ -143,6 +152,7 @@ type job struct {
 	PausedUntil   *time.Time
 	FaultyAt      *time.Time
 	Paused        bool
+	Plain         bool
 }
 
 // held reports whether the last pause covers a run that was to start at the given time.
@@ -172,13 +182,21 @@ func Lease(ctx context.Context, tx pgx.Tx, c Claim) (Claimed, error) {
 	if err != nil {
 		return out, err
 	}
-	candidates, err := pgx.CollectRows(rows, pgx.RowToStructByPos[candidate])
+	var (
+		one        candidate
+		plain      bool // all of their jobs are
+		candidates = make([]candidate, 0, c.Max)
+	)
+	_, err = pgx.ForEachRow(rows, []any{raw(&one.ID), &one.JobID, &one.Trigger, &one.Asked, &one.Attempt, &one.EffectiveAt, &plain}, func() error {
+		candidates = append(candidates, one)
+		return nil
+	})
 	if err != nil || len(candidates) == 0 {
 		return out, err
 	}
 	out.More = len(candidates) == c.Max
 
-	s, err := look(ctx, tx, candidates)
+	s, err := look(ctx, tx, candidates, plain)
 	if err != nil {
 		return out, err
 	}
@@ -211,7 +229,7 @@ func take(ctx context.Context, tx pgx.Tx, candidates []candidate, jobs map[int64
 	byOrder := make([]*Run, len(candidates))
 	var r Run
 	_, err = pgx.ForEachRow(rows, []any{
-		&r.ID, &r.Token, &r.Tenant, &r.Trigger, &r.ScheduledFor, &r.Attempt, &r.Spent, &r.MaxAttempts,
+		raw(&r.ID), raw(&r.Token), &r.Tenant, &r.Trigger, &r.ScheduledFor, &r.Attempt, &r.Spent, &r.MaxAttempts,
 		&r.StartedAt, &r.LeasedUntil, &r.Late, &r.Payload,
 	}, func() error {
 		run := r

@@ -140,6 +140,9 @@ func native(ids []uuid.UUID) [][16]byte {
 	return out
 }
 
+// raw is where pgx puts an id without that detour.
+func raw(id *uuid.UUID) *[16]byte { return (*[16]byte)(id) }
+
 // Holding is a lease as its holder knows it.
 type Holding struct {
 	Run   uuid.UUID

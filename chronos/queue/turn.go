@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"holdfast/internal/pg"
 )
 
 const (
@@ -76,8 +78,9 @@ SELECT w.job_id, w.id, w.effective_at, w.trigger, w.parked FROM chronos.jobs j C
  ORDER BY w.job_id, w.priority DESC, w.effective_at, w.id`
 
 // look locks the candidates' jobs and then, in statements of their own, whose snapshots show what
-// every earlier holder of those locks has committed, looks at their other runs.
-func look(ctx context.Context, tx pgx.Tx, candidates []candidate) (situation, error) {
+// every earlier holder of those locks has committed, looks at their other runs. Those of plain jobs needn't be looked at; one that isn't plain
+// any more since it was read makes the transaction begin anew.
+func look(ctx context.Context, tx pgx.Tx, candidates []candidate, plain bool) (situation, error) {
 	s := situation{jobs: map[int64]*job{}, going: map[int64][]goingRun{}, waiting: map[int64][]waitingRun{}}
 	var ids []int64
 	for _, c := range candidates {
@@ -87,13 +90,23 @@ func look(ctx context.Context, tx pgx.Tx, candidates []candidate) (situation, er
 		}
 	}
 	var batch pgx.Batch
-	batch.Queue(lockJobsSQL, ids).Query(func(rows pgx.Rows) error {
+	lock := lockJobsSQL
+	if plain {
+		lock = sharePlainJobsSQL
+	}
+	batch.Queue(lock, ids).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByPos[job])
 		for _, j := range found {
 			s.jobs[j.ID] = j
+			if plain && !j.Plain && err == nil {
+				err = pg.ErrRepeat
+			}
 		}
 		return err
 	})
+	if plain {
+		return s, tx.SendBatch(ctx, &batch).Close()
+	}
 	batch.Queue(goingSQL, ids).Query(func(rows pgx.Rows) error {
 		var (
 			id  int64
