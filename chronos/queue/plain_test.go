@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -66,4 +67,41 @@ func TestAJobThatStopsAllowingOverlapWhileALeaseWaits(t *testing.T) {
 	if claimed := <-got; len(claimed.Runs) != 0 {
 		t.Errorf("leased %+v although one is going and the job doesn't allow that any more", claimed.Runs)
 	}
+}
+
+// Those who share a job's lock one after another don't keep its owner from pausing, changing or deleting it.
+func TestAChangeGetsThroughWhileManyLease(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	job := b.newJob("plain", "allow")
+	b.Exec(t, `INSERT INTO chronos.job_runs (job_id, scheduled_for, due_at, effective_at)
+		SELECT $1, at, at, at FROM (SELECT clock_timestamp() - make_interval(secs => n) AS at FROM generate_series(1, 20000) n) t`, job)
+	ctx, changed := context.WithCancel(t.Context())
+	var leasing sync.WaitGroup
+	started := make(chan struct{}, 4)
+	for range 4 {
+		leasing.Go(func() {
+			for ctx.Err() == nil {
+				err := b.inTx(func(tx pgx.Tx) error {
+					_, err := queue.Lease(context.WithoutCancel(ctx), tx, queue.Claim{Worker: "w", Max: 20, For: lease})
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				select {
+				case started <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	for range 4 {
+		<-started
+	}
+	for range 5 {
+		b.Exec(t, `SELECT 1 FROM chronos.jobs WHERE id = $1 FOR UPDATE`, job)
+	}
+	changed()
+	leasing.Wait()
 }

@@ -446,15 +446,17 @@ func Unuse(ctx context.Context, tx pgx.Tx, job int64, n int) error {
 }
 
 // nextTurnSQL wakes the first runs that wait for their turn, so many as may be going. It needs no lock
-// of the jobs: whether there is room is judged when one is leased.
+// of the jobs: whether there is room is judged when one is leased. Most jobs have none, and that is asked first.
 const nextTurnSQL = `
 WITH next AS MATERIALIZED (
-	SELECT w.id FROM chronos.jobs j CROSS JOIN LATERAL (
+	SELECT w.id FROM unnest($1::bigint[]) AS n(job_id)
+	 CROSS JOIN LATERAL (SELECT 1 FROM chronos.job_runs r WHERE r.job_id = n.job_id AND r.parked LIMIT 1) AS waits
+	 CROSS JOIN LATERAL (SELECT j.max_concurrent FROM chronos.jobs j WHERE j.id = n.job_id OFFSET 0) j
+	 CROSS JOIN LATERAL (
 		SELECT r.id FROM chronos.job_runs r
-		 WHERE r.job_id = j.id AND r.parked AND ` + isPending + `
+		 WHERE r.job_id = n.job_id AND r.parked AND ` + isPending + `
 		 ORDER BY r.priority DESC, r.effective_at LIMIT j.max_concurrent
-		   FOR UPDATE SKIP LOCKED) w
-	 WHERE j.id = ANY($1))
+		   FOR UPDATE SKIP LOCKED) w)
 UPDATE chronos.job_runs r SET parked = false, due_at = clock_timestamp() WHERE r.id = ANY(ARRAY(SELECT id FROM next))`
 
 // NextTurn lets the next runs of jobs ask, after runs of these have ended, and says how many do.
