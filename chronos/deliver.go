@@ -34,6 +34,16 @@ type errand struct {
 	Retry  Retry  `json:"retry"`
 }
 
+// errandOf is nil if the job has no webhook any more. Whoever starts deliveries reads it for them: to read JSON takes a deep stack, which each
+// delivery's goroutine would have to grow.
+func errandOf(r *queue.Run) *errand {
+	var e errand
+	if err := json.Unmarshal(r.Spec, &e); err != nil || e.Target.Webhook == nil {
+		return nil
+	}
+	return &e
+}
+
 // deliver makes one attempt and stores what came of it. While the database is away it
 // tries to store that until the lease is over; then the reaper sees to the run.
 func (d *dispatcher) deliver(dv *delivery, secrets []webhook.Secret) {
@@ -47,9 +57,9 @@ func (d *dispatcher) deliver(dv *delivery, secrets []webhook.Secret) {
 		d.giveUp(dv)
 		return
 	}
-	var spec errand
-	if err := json.Unmarshal(dv.run.Spec, &spec); err != nil || spec.Target.Webhook == nil {
-		d.settle(dv, d.finishing(dv, &spec, webhook.Result{
+	spec := dv.errand
+	if spec == nil {
+		d.settle(dv, d.finishing(dv, &errand{}, webhook.Result{
 			Outcome: webhook.InvalidRequest, Class: webhook.ClassFinal, Error: "the job has no webhook any more",
 		}))
 		return
@@ -70,7 +80,7 @@ func (d *dispatcher) deliver(dv *delivery, secrets []webhook.Secret) {
 		}))
 	default:
 		d.store.metrics.attempts.WithLabelValues(string(result.Outcome)).Inc()
-		d.settle(dv, d.finishing(dv, &spec, result))
+		d.settle(dv, d.finishing(dv, spec, result))
 	}
 }
 

@@ -235,7 +235,7 @@ func (d *dispatcher) claim(ctx context.Context, free int) (queue.Claimed, error)
 		dv := d.flight.add(r, asked)
 		var ok bool
 		dv.land, ok = d.to.start(r.Target)
-		dv.refused = !ok
+		dv.refused, dv.errand = !ok, errandOf(&r)
 		d.deliveries.Go(func() {
 			defer d.giveBack(1)
 			defer d.store.metrics.inFlight.Dec()

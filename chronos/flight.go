@@ -30,6 +30,7 @@ type delivery struct {
 	stop  context.CancelCauseFunc
 	timer *time.Timer // ends the lease by the monotonic clock, a little early
 
+	errand  *errand     // nil: there is none any more
 	refused bool        // its target was shut at the last moment
 	shown   error       // what it has shown of its target
 	land    func(error) // takes that in
