@@ -406,3 +406,33 @@ func TestBadReceiversAtOnceKeepNobodyWaiting(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// What was passed over while a target was shut is taken at once when it is opened.
+func TestRunsThatWerePassedOverAreTakenWhenTheirTargetIsOpened(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := newReceiver(t, nil)
+	job := w.put("job", to(r.URL, time.Hour))
+	run, _, err := w.store.TriggerJob(t.Context(), me, "job", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Exec(t, `UPDATE chronos.job_runs SET due_at = due_at - interval '1 minute' WHERE id = $1`, run.ID)
+	d := w.service(Config{}).dispatcher()
+	id := job.Spec.Target.id()
+	land := d.to.take(id, cap(d.slots))
+	if !d.to.crowded([]int64{id}) {
+		t.Fatal("half of all aren't a crowd")
+	}
+	if _, expected, err := d.untilDue(t.Context()); err != nil || expected {
+		t.Fatalf("something is due of what isn't shut: %v, %v", expected, err)
+	}
+	for _, l := range land {
+		l(nil)
+	}
+	<-d.slots
+	if claimed, err := d.claim(t.Context(), 1); err != nil || len(claimed.Runs) != 1 {
+		t.Errorf("claimed %+v, %v", claimed.Runs, err)
+	}
+	d.deliveries.Wait()
+}
