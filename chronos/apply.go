@@ -212,93 +212,74 @@ func (a *application) judge(list List, i int, err error) error {
 	return err
 }
 
-func (a *application) tryCalendar(ctx context.Context, i int) error {
-	cal := a.set.Calendars[i]
-	done := AppliedCalendar{Name: cal.Name, Action: Unchanged}
-	err := func() error {
-		rows, err := a.tx.Query(ctx, `SELECT `+calendarColumns+` FROM chronos.calendars c WHERE c.tenant = $1 AND c.name = $2`, a.tenant, cal.Name)
-		if err != nil {
-			return err
+// putOne makes a row of a tenant's, which sql and scan read by its name, what it is to be, unless it is so already.
+func putOne[V any](ctx context.Context, a *application, name, sql string, scan pgx.RowToFunc[V], same func(old *V) (bool, error),
+	put func(pgx.Tx) (V, error),
+) (action Action, before, after *V, err error) {
+	rows, err := a.tx.Query(ctx, sql, a.tenant, name)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	old, err := pgx.CollectExactlyOneRow(rows, scan)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		action = Create
+	case err != nil:
+		return "", nil, nil, err
+	default:
+		unchanged, err := same(&old)
+		if err != nil || unchanged {
+			return Unchanged, &old, &old, err
 		}
-		old, err := pgx.CollectExactlyOneRow(rows, scanCalendar)
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			done.Action = Create
-		case err != nil:
-			return err
-		default:
-			done.Before = &old
-			if !old.same(&cal) {
-				done.Action = Change
-			}
-		}
-		if done.Action == Unchanged {
-			done.After = done.Before
-			return nil
-		}
-		var put PutCalendarResult
-		err = pgx.BeginFunc(ctx, a.tx, func(tx pgx.Tx) (err error) {
-			put, err = putCalendar(ctx, tx, a.tenant, cal)
-			return err
-		})
-		done.After = &put.Calendar
+		action, before = Change, &old
+	}
+	var now V
+	err = pgx.BeginFunc(ctx, a.tx, func(tx pgx.Tx) (err error) {
+		now, err = put(tx)
 		return err
-	}()
+	})
+	return action, before, &now, err
+}
+
+func (a *application) tryCalendar(ctx context.Context, i int) error {
+	want := a.set.Calendars[i]
+	action, before, after, err := putOne(ctx, a, want.Name, `SELECT `+calendarColumns+` FROM chronos.calendars c WHERE c.tenant = $1 AND c.name = $2`, scanCalendar,
+		func(old *Calendar) (bool, error) { return old.same(&want), nil },
+		func(tx pgx.Tx) (Calendar, error) {
+			put, err := putCalendar(ctx, tx, a.tenant, want)
+			return put.Calendar, err
+		})
 	if err != nil {
 		return a.judge(Calendars, i, err)
 	}
-	a.done.Calendars = append(a.done.Calendars, done)
-	if done.Action != Unchanged {
-		a.facts = append(a.facts, []any{"calendar", done.Name, done.Action, done.Before, cal.Timezone, cal.Dates})
+	a.done.Calendars = append(a.done.Calendars, AppliedCalendar{Name: want.Name, Action: action, Before: before, After: after})
+	if action != Unchanged {
+		a.facts = append(a.facts, []any{"calendar", want.Name, action, before, want.Timezone, want.Dates})
 	}
 	return nil
 }
 
 func (a *application) tryMonitor(ctx context.Context, i int) error {
 	want := a.set.Monitors[i]
-	done := AppliedMonitor{Name: want.Name, Action: Unchanged}
-	err := func() error {
-		rows, err := a.tx.Query(ctx, `SELECT `+monitorColumns+` FROM chronos.monitors m WHERE m.tenant = $1 AND m.name = $2`, a.tenant, want.Name)
-		if err != nil {
-			return err
-		}
-		old, err := pgx.CollectExactlyOneRow(rows, scanMonitor)
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			done.Action = Create
-		case err != nil:
-			return err
-		default:
-			done.Before = &old
-			if err := a.store.checkMonitor(want.Name, &want.Spec, old.now); err != nil {
-				return err
-			}
-			if text(old.Spec) != text(want.Spec) {
-				done.Action = Change
-			}
-		}
-		if done.Action == Unchanged {
-			done.After = done.Before
-			return nil
-		}
-		var put PutMonitorResult
-		err = pgx.BeginFunc(ctx, a.tx, func(tx pgx.Tx) (err error) {
-			put, err = a.store.putMonitor(ctx, tx, a.tenant, want.Name, want.Spec)
-			return err
+	action, before, after, err := putOne(ctx, a, want.Name, `SELECT `+monitorColumns+` FROM chronos.monitors m WHERE m.tenant = $1 AND m.name = $2`, scanMonitor,
+		func(old *Monitor) (bool, error) {
+			err := a.store.checkMonitor(want.Name, &want.Spec, old.now)
+			return text(old.Spec) == text(want.Spec), err
+		},
+		func(tx pgx.Tx) (Monitor, error) {
+			put, err := a.store.putMonitor(ctx, tx, a.tenant, want.Name, want.Spec)
+			return put.Monitor, err
 		})
-		done.After = &put.Monitor
-		return err
-	}()
 	if err != nil {
 		return a.judge(Monitors, i, err)
 	}
-	a.done.Monitors = append(a.done.Monitors, done)
-	if done.Action != Unchanged {
-		var before any
-		if done.Before != nil {
-			before = done.Before.Spec
+	a.done.Monitors = append(a.done.Monitors, AppliedMonitor{Name: want.Name, Action: action, Before: before, After: after})
+	if action != Unchanged {
+		var spec any
+		if before != nil {
+			spec = before.Spec
 		}
-		a.facts = append(a.facts, []any{"monitor", done.Name, done.Action, before, want.Spec})
+		a.facts = append(a.facts, []any{"monitor", want.Name, action, spec, want.Spec})
 	}
 	return nil
 }

@@ -90,6 +90,15 @@ func (w *world) put(name string, spec Spec) Job {
 	return put.Job
 }
 
+func (w *world) trigger(name string) Run {
+	w.t.Helper()
+	run, _, err := w.store.TriggerJob(w.t.Context(), me, name, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return run
+}
+
 // to is a spec of a webhook that runs every so often.
 func to(url string, every time.Duration) Spec {
 	spec := DefaultSpec()

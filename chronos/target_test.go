@@ -200,9 +200,7 @@ func TestHungTargetsLeaveRoomForOthers(t *testing.T) {
 			spec := to(hang.URL, time.Hour)
 			spec.Target.Webhook.Timeout = 15 * time.Minute
 			w.put(name, spec)
-			if _, _, err := w.store.TriggerJob(t.Context(), me, name, nil); err != nil {
-				t.Fatal(err)
-			}
+			w.trigger(name)
 		}
 	}
 	r := newReceiver(t, nil)
@@ -211,9 +209,7 @@ func TestHungTargetsLeaveRoomForOthers(t *testing.T) {
 	// Three may have 8, 4 and 2 of the 16, and the rest waits untouched.
 	w.await(`SELECT count(*) = 14 FROM chronos.job_runs WHERE status = 'leased'`)
 	for n := range 5 {
-		if _, _, err := w.store.TriggerJob(t.Context(), me, "good", nil); err != nil {
-			t.Fatal(err)
-		}
+		w.trigger("good")
 		r.wait(n + 1)
 	}
 	w.await(`SELECT count(*) = 5 FROM chronos.run_history WHERE status = 'succeeded'`)
@@ -241,11 +237,7 @@ func TestADeadTargetIsLeftAloneUntilItServes(t *testing.T) {
 		spec := to("http://"+address+"/"+name, time.Hour)
 		spec.Retry.MaxAttempts = 1
 		w.put(name, spec)
-		run, _, err := w.store.TriggerJob(t.Context(), me, name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return run
+		return w.trigger(name)
 	}
 	for n := range breakerFailures {
 		trigger(fmt.Sprint("failed-", n))
@@ -260,9 +252,7 @@ func TestADeadTargetIsLeftAloneUntilItServes(t *testing.T) {
 	}
 	r := newReceiver(t, nil)
 	w.put("other", to(r.URL, time.Hour))
-	if _, _, err := w.store.TriggerJob(t.Context(), me, "other", nil); err != nil {
-		t.Fatal(err)
-	}
+	w.trigger("other")
 	r.wait(1)
 	var touched int
 	w.Scan(t, `SELECT count(*) FROM chronos.job_runs WHERE attempt > 0 AND target = (SELECT target FROM chronos.jobs WHERE name = 'late-0')`, nil, &touched)
@@ -291,10 +281,7 @@ func TestNothingIsSentToATargetThatWasJustShut(t *testing.T) {
 	w := newWorld(t)
 	r := newReceiver(t, nil)
 	job := w.put("job", to(r.URL, time.Hour))
-	run, _, err := w.store.TriggerJob(t.Context(), me, "job", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := w.trigger("job")
 	s := w.service(Config{})
 	d := s.dispatcher()
 	id := job.Spec.Target.id()
@@ -310,7 +297,7 @@ func TestNothingIsSentToATargetThatWasJustShut(t *testing.T) {
 	if n := len(r.all()); n != 0 {
 		t.Errorf("%d deliveries", n)
 	}
-	run, err = w.store.GetRun(t.Context(), "default", run.ID)
+	run, err := w.store.GetRun(t.Context(), "default", run.ID)
 	if err != nil || run.Status != queue.Pending || len(run.Attempts) != 1 || run.Attempts[0].Outcome != queue.OutcomeReleased {
 		t.Errorf("the run is %+v, %v", run, err)
 	}
@@ -325,9 +312,7 @@ func TestAJobThatIsSentElsewhereIsntHeldByItsOldTarget(t *testing.T) {
 	spec.Target.Webhook.Timeout = 15 * time.Minute
 	for n := range 3 {
 		w.put(fmt.Sprint("job-", n), spec)
-		if _, _, err := w.store.TriggerJob(t.Context(), me, fmt.Sprint("job-", n), nil); err != nil {
-			t.Fatal(err)
-		}
+		w.trigger(fmt.Sprint("job-", n))
 	}
 	w.start(Config{Concurrency: 4, Drain: time.Millisecond})
 	w.await(`SELECT count(*) = 2 FROM chronos.job_runs WHERE status = 'leased'`)
@@ -374,13 +359,9 @@ func TestBadReceiversAtOnceKeepNobodyWaiting(t *testing.T) {
 	w.start(Config{Concurrency: 32})
 	for n := range 20 {
 		for name := range bad {
-			if _, _, err := w.store.TriggerJob(t.Context(), me, name, nil); err != nil {
-				t.Fatal(err)
-			}
+			w.trigger(name)
 		}
-		if _, _, err := w.store.TriggerJob(t.Context(), me, "good", nil); err != nil {
-			t.Fatal(err)
-		}
+		w.trigger("good")
 		r.wait(n + 1)
 	}
 	w.await(`SELECT count(*) = 100 FROM chronos.run_history`)
@@ -413,10 +394,7 @@ func TestRunsThatWerePassedOverAreTakenWhenTheirTargetIsOpened(t *testing.T) {
 	w := newWorld(t)
 	r := newReceiver(t, nil)
 	job := w.put("job", to(r.URL, time.Hour))
-	run, _, err := w.store.TriggerJob(t.Context(), me, "job", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := w.trigger("job")
 	w.Exec(t, `UPDATE chronos.job_runs SET due_at = due_at - interval '1 minute' WHERE id = $1`, run.ID)
 	d := w.service(Config{}).dispatcher()
 	id := job.Spec.Target.id()

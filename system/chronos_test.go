@@ -110,16 +110,23 @@ func putJob(t *testing.T, s service, name, rest string, h *hook) {
 // leading is what a replica says when it has won.
 const leading = `msg=leading .*what=planner`
 
+// ticking is two replicas, of which one leads, and a job that calls h each second.
+func ticking(t *testing.T, db *pgtest.DB) (leader, other service, h *hook) {
+	t.Helper()
+	leader = serveChronos(t, db)
+	leader.awaitLine(leading)
+	other = serveChronos(t, db)
+	h = newHook(t, false)
+	putJob(t, other, "tick", `"schedule": {"every": "1s"}, "overlap": "allow"`, h)
+	return leader, other, h
+}
+
 // A delivery a second, each instant once, while the leader is killed and started again: no instant
 // is lost and none is planned twice.
 func TestEverySecondWhileTheLeaderIsKilled(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t, chronos.Schema())
-	leader := serveChronos(t, db)
-	leader.awaitLine(leading)
-	other := serveChronos(t, db)
-	h := newHook(t, false)
-	putJob(t, other, "tick", `"schedule": {"every": "1s"}, "overlap": "allow"`, h)
+	leader, other, h := ticking(t, db)
 
 	seen := map[time.Time]int{}
 	var first, last time.Time

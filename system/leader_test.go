@@ -35,11 +35,7 @@ func everyInstantOnce(t *testing.T, db *pgtest.DB, first time.Time) {
 func TestAFrozenLeaderIsReplacedAndDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t, chronos.Schema())
-	leader := serveChronos(t, db)
-	leader.awaitLine(leading)
-	other := serveChronos(t, db)
-	h := newHook(t, false)
-	putJob(t, other, "tick", `"schedule": {"every": "1s"}, "overlap": "allow"`, h)
+	leader, other, h := ticking(t, db)
 	first := h.next(t).scheduledFor
 	leader.signal(syscall.SIGSTOP)
 	other.awaitLine(leading)

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -130,14 +129,12 @@ type candidate struct {
 	EffectiveAt time.Time
 }
 
-// lockJobsSQL makes rivals that lease runs of the same jobs queue up, in one order. Where all of the jobs are plain they share
-// the lock: it keeps off only those who would change the jobs.
+// lockJobsSQL with " FOR UPDATE" makes rivals that lease runs of the same jobs queue up, in one order. With " FOR SHARE", where all of the
+// jobs are plain, they share the lock: it keeps off only those who would change the jobs.
 const lockJobsSQL = `
 SELECT id, name, spec, queue, target, overlap, max_concurrent, deleted_at IS NOT NULL, paused_at, paused_until, faulty_at,
        faulty_at IS NOT NULL OR coalesce(paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > clock_timestamp()), false), ` + isPlain + `
-  FROM chronos.jobs j WHERE id = ANY($1) ORDER BY id FOR UPDATE`
-
-var sharePlainJobsSQL = strings.Replace(lockJobsSQL, "FOR UPDATE", "FOR SHARE", 1)
+  FROM chronos.jobs j WHERE id = ANY($1) ORDER BY id`
 
 type job struct {
 	ID            int64

@@ -90,11 +90,11 @@ func look(ctx context.Context, tx pgx.Tx, candidates []candidate, plain bool) (s
 		}
 	}
 	var batch pgx.Batch
-	lock := lockJobsSQL
+	strength := " FOR UPDATE"
 	if plain {
-		lock = sharePlainJobsSQL
+		strength = " FOR SHARE"
 	}
-	batch.Queue(lock, ids).Query(func(rows pgx.Rows) error {
+	batch.Queue(lockJobsSQL+strength, ids).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByPos[job])
 		for _, j := range found {
 			s.jobs[j.ID] = j
